@@ -1,0 +1,70 @@
+# tests/lib.sh - what scenario, crash and fault tests share. A test is an executable dropped into
+# tests/scenarios, tests/crash or tests/faults; written in bash, it begins with
+#
+#     #!/bin/bash
+#     . "$(dirname "$0")/../lib.sh"
+#
+# and finds $FOREBAY (the program), $T (a private directory) and $FOREBAY_RUNTIME_DIR ($T/run). Exit
+# 0 = passed, 77 = skipped, else failed; a command that fails unchecked fails the test. What is
+# still mounted below $T or running at the end is unmounted and ended, and $T removed, by
+# tools/run-test, however the test ends. To run one by hand: [FOREBAY=...] tests/scenarios/NAME;
+# FB_TEST_KEEP=1 keeps $T of a failed one.
+
+FB_SOURCE_DIR=${FB_SOURCE_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+FB_BUILD_DIR=${FB_BUILD_DIR:-$FB_SOURCE_DIR/build/gcc}
+FOREBAY=${FOREBAY:-$FB_BUILD_DIR/src/cli/forebay}
+export FB_SOURCE_DIR FB_BUILD_DIR FOREBAY
+
+# Started by hand: come back through the runner.
+[ -n "${T:-}" ] && [ "${FOREBAY_RUNTIME_DIR:-}" = "$T/run" ] ||
+    exec "$FB_SOURCE_DIR/tools/run-test" "$0" "$@"
+
+set -eEuo pipefail
+trap 'echo "$0:$LINENO: failed ($?): $BASH_COMMAND" >&2' ERR
+
+# fail MESSAGE... - end the test as failed.
+fail()
+{
+    echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: $*" >&2
+    exit 1
+}
+
+# skip MESSAGE... - end the test as skipped; tools/allowed-skips must name it.
+skip()
+{
+    echo "SKIP: $*" >&2
+    exit 77
+}
+
+# check COMMAND... - the command must succeed.
+check()
+{
+    local status=0
+    "$@" || status=$?
+    [ $status -eq 0 ] || {
+        echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: status $status: $*" >&2
+        exit 1
+    }
+}
+
+# refuse COMMAND... - the command must fail, but not by a signal or because it does not exist.
+refuse()
+{
+    local status=0
+    "$@" || status=$?
+    [ $status -ne 0 ] && [ $status -lt 126 ] || {
+        echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: status $status, expected a refusal: $*" >&2
+        exit 1
+    }
+}
+
+# wait_until SECONDS COMMAND... - poll until the command succeeds; 1 when the time is over.
+wait_until()
+{
+    local end=$((${EPOCHREALTIME//[.,]/} + $1 * 1000000))
+    shift
+    until "$@"; do
+        [ "${EPOCHREALTIME//[.,]/}" -lt $end ] || return 1
+        sleep 0.05
+    done
+}
