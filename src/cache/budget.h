@@ -1,0 +1,32 @@
+/*
+ * cache/budget.h - how --memory is split, and how large segments are. Pure arithmetic.
+ *
+ *     memory = rest (fixed + 2%) + tables (index, segment and file tables) + buffers + staging + DRAM segments
+ *
+ * Tables take an eighth of the memory, or less when the tiers could never hold that many items; buffers a sixteenth within bounds; the NVMe
+ * tier's staging three segments. What remains is the DRAM tier; too little for four segments means that there is none.
+ */
+#ifndef FB_CACHE_BUDGET_H
+#define FB_CACHE_BUDGET_H
+
+#include "cache/cache.h"
+
+#define FB_MEMORY_MIN (64ULL << 20)
+
+struct fb_budget {
+    uint64_t max_items;
+    uint64_t files_bytes;
+    uint64_t dram_bytes; /* 0: no DRAM tier */
+    uint64_t dram_segment_bytes;
+    uint64_t pmem_segment_bytes;
+    uint64_t nvme_segment_bytes;
+    unsigned nvme_staging;
+    uint32_t fetch_buffers;  /* hold what comes from the source */
+    uint32_t medium_buffers; /* hold what comes from a medium: a hung source cannot use them up */
+};
+
+/* -EINVAL with a sentence when the memory is too small for what is asked. */
+FB_MUST_CHECK int fb_budget_plan(const struct fb_cache_config *config, struct fb_budget *ret_budget,
+                                 struct fb_error *err);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * cache/cache.h - the cache: what doors talk to.
+ *
+ * Joins store, sources and policies. Everything a door asks is asynchronous: a call never waits for disk or source; `done` is
+ * called exactly once, in the calling thread when the answer is at hand, else on a thread of store or source, at the latest
+ * shortly after the request's deadline. Doors may therefore call from their own few threads.
+ *
+ * Bytes. A file is known by its record's id (store/files.h): one version of one path. A read of that id returns bytes of that version or
+ * fails with -ESTALE when the source no longer has it and the cache does not hold it. A fetch happens once, however many wait for it; what it brings is verified to be of the record's
+ * version before and after, answered to all, and only then admitted. Files younger than FB_SETTLE_TIME_NS are answered but not admitted.
+ *
+ * Names. lookup() answers from the file table while the record is valid (metadata TTL), else asks the source. When the source
+ * cannot be reached, what is known stays true for FB_OUTAGE_GRACE_NS at a time (counted in metrics); an answer that there is
+ * no such file is believed at once.
+ */
+#ifndef FB_CACHE_CACHE_H
+#define FB_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "core/error.h"
+#include "core/metrics.h"
+#include "io/buffer.h"
+#include "io/engine.h"
+#include "proto/file.h"
+#include "source/source.h"
+#include "store/store.h"
+
+#define FB_CACHE_METRICS(X)                                                                        \
+    X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                    \
+    X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                    \
+    X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                       \
+    X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")              \
+    X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                       \
+    X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")              \
+    X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                       \
+    X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")              \
+    X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")                \
+    X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                           \
+    X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")     \
+    X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")           \
+    X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")            \
+    X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                     \
+    X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")      \
+    X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")             \
+    X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")           \
+    X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")            \
+    X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                         \
+      "Look-ups answered from memory because the source did not answer")                           \
+    X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                   \
+    X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")    \
+    X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                            \
+    X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                        \
+    X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring")   \
+    X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")
+
+enum fb_cache_metric {
+    FB_CACHE_METRICS(FB_METRIC_ENUM)
+};
+
+#define FB_OUTAGE_GRACE_NS 1000000000LL
+#define FB_READ_MAX        (1u << 20) /* bytes in one read */
+#define FB_BLOCK_MIN       (64u << 10)
+#define FB_BLOCK_MAX       (8u << 20)
+#define FB_READ_PIECES     (FB_READ_MAX / FB_BLOCK_MIN + 2)
+#define FB_FILE_NONE       0u
+
+struct fb_cache_config {
+    uint64_t memory_bytes; /* everything: DRAM segments, tables, buffers */
+    unsigned cache_dir_count;
+    const char *cache_dirs[FB_TIER_DIRS_MAX];
+    uint64_t cache_bytes; /* NVMe budget; 0: no NVMe tier */
+    const char *pmem_dir;
+    uint64_t pmem_bytes; /* 0: no PMem tier */
+    double nvme_fill;
+    double pmem_fill;
+    double dram_fill;
+    double free_space_ratio;
+    uint32_t block_bytes;
+    uint64_t segment_bytes; /* 0: chosen per tier */
+    unsigned max_fetches;   /* requests to one source at a time */
+    enum fb_engine_kind engine;
+    const char *evict; /* policy name */
+    bool no_watch;     /* tests: do not start the background thread; call fb_cache_tick() */
+};
+
+void fb_cache_config_defaults(struct fb_cache_config *config);
+
+struct fb_cache;
+struct fb_volume;
+
+FB_MUST_CHECK int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_cache,
+                                struct fb_error *err);
+/* All volumes are detached. Bounded in time, also when a source hangs. */
+void fb_cache_close(struct fb_cache *cache);
+
+struct fb_store *fb_cache_store(struct fb_cache *cache);
+struct fb_files *fb_cache_files(struct fb_cache *cache);
+struct fb_metrics *fb_cache_metrics(struct fb_cache *cache);
+
+/* ---- volumes: a source attached to the cache ---- */
+
+struct fb_volume_config {
+    int64_t metadata_ttl_ns;
+    int64_t timeout_ns; /* deadline of each request to the source */
+    bool bypass;        /* keep nothing: every read goes to the source */
+    /* Tells the door that a record is no longer current, so that the kernel may forget it. Any thread, no lock held; must not wait. */
+    void (*retired)(void *arg, uint32_t file);
+    void *arg;
+};
+
+/* Takes the source over (also on failure). */
+FB_MUST_CHECK int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
+                                   const struct fb_volume_config *config,
+                                   struct fb_volume **ret_volume, struct fb_error *err);
+/* No request may be under way but those that a hung source holds. */
+void fb_volume_detach(struct fb_volume *volume);
+
+struct fb_source *fb_volume_source(struct fb_volume *volume);
+struct fb_cache *fb_volume_cache(struct fb_volume *volume);
+uint16_t fb_volume_id(const struct fb_volume *volume);
+int64_t fb_volume_timeout_ns(const struct fb_volume *volume);
+
+/* ---- names ---- */
+
+struct fb_lookup {
+    /* in */
+    struct fb_volume *volume;
+    struct fb_caller caller;
+    int64_t deadline_ns; /* 0: the volume's timeout from now */
+    const char *path;    /* lives until done */
+    bool revalidate;     /* ask the source, however young the record */
+    void (*done)(struct fb_lookup *lookup);
+    void *arg;
+    /* out */
+    int result;     /* 0, or negative errno */
+    uint32_t file;  /* with a reference for the caller */
+    struct fb_attr attr;
+    int64_t valid_until_ns;
+    /* private */
+    struct fb_list link;
+};
+
+void fb_cache_lookup(struct fb_lookup *lookup);
+
+/* What a listing told of a path: as if it had been looked up. *ret_file has a reference. */
+FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
+                                 const struct fb_attr *attr, uint32_t *ret_file);
+
+/* ---- bytes ---- */
+
+struct fb_read;
+
+/* One stretch of the answer: from a segment or a buffer, both held until fb_read_release(). */
+struct fb_piece {
+    const uint8_t *data;
+    uint32_t length;
+    /* private */
+    struct fb_read *read;
+    uint32_t block;
+    uint32_t offset; /* in the item */
+    uint32_t item_length;
+    uint8_t outcome;
+    int result;
+    struct fb_pin pin;
+    bool pinned;
+    struct fb_buffer *buffer;
+    struct fb_store_read medium;
+    struct fb_list link; /* among those who wait for a fetch */
+};
+
+struct fb_read {
+    /* in */
+    struct fb_volume *volume;
+    struct fb_caller caller;
+    int64_t deadline_ns; /* 0: the volume's timeout from now */
+    uint32_t file;       /* the caller holds a reference until done */
+    uint64_t offset;
+    uint32_t length; /* at most FB_READ_MAX */
+    uint8_t door;
+    void (*done)(struct fb_read *read);
+    void *arg;
+    /* out */
+    int result;       /* 0, or negative errno: then no pieces */
+    uint32_t bytes;   /* less than length only at the end of the file */
+    unsigned piece_count;
+    struct fb_piece pieces[FB_READ_PIECES];
+    /* private */
+    _Atomic unsigned left;
+    struct fb_buffer_wait buffer_wait;
+    unsigned buffers_wanted;
+    struct fb_list link;
+};
+
+/* Fill in the `in` part (the rest need not be zeroed). */
+void fb_cache_read(struct fb_read *read);
+void fb_read_release(struct fb_read *read);
+
+/* Copies a hit in DRAM into memory of the caller without any reference; -ENOENT: use fb_cache_read(). Leaves an access record. */
+FB_MUST_CHECK int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller,
+                                    uint32_t file, uint64_t offset, uint32_t length, void *ret_data);
+
+/* Submits and waits: bytes read or negative errno. For tools and tests. */
+FB_MUST_CHECK int64_t fb_cache_pread(struct fb_volume *volume, uint32_t file, uint64_t offset,
+                                     uint32_t length, void *ret_data);
+FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint32_t *ret_file,
+                                struct fb_attr *ret_attr);
+
+/* ---- control ---- */
+
+/* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next access asks the source. Stays forgotten over a restart. Returns
+ * how many files were forgotten. */
+uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
+
+/* Access records, expiry, free-space floors: what the background thread does every 100 ms. */
+void fb_cache_tick(struct fb_cache *cache);
+
+#endif

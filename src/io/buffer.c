@@ -1,0 +1,175 @@
+#include "io/buffer.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "core/lock.h"
+#include "core/mem.h"
+
+struct fb_buffer_pool {
+    struct fb_mutex lock; /* FB_RANK_BUFFER: free list, line */
+    struct fb_list free;
+    struct fb_list line;
+    uint32_t free_count;
+    uint32_t count;
+    uint32_t size;
+    uint8_t *memory;
+    struct fb_buffer buffers[];
+};
+
+int fb_buffer_pool_create(uint32_t count, uint32_t size, struct fb_buffer_pool **ret_pool)
+{
+    uint32_t stride = (uint32_t)fb_align_up(size, FB_IO_ALIGN);
+    FB_AUTO_FREE struct fb_buffer_pool *pool =
+        fb_alloc(sizeof *pool + (size_t)count * sizeof(struct fb_buffer));
+
+    if (!pool)
+        return -ENOMEM;
+    pool->memory = mmap(NULL, (size_t)count * stride, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pool->memory == MAP_FAILED)
+        return -errno;
+    pool->count = count;
+    pool->free_count = count;
+    pool->size = stride;
+    fb_mutex_init(&pool->lock, FB_RANK_BUFFER);
+    fb_list_init(&pool->free);
+    fb_list_init(&pool->line);
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_buffer *b = &pool->buffers[i];
+
+        b->data = pool->memory + (size_t)i * stride;
+        b->size = stride;
+        b->pool = pool;
+        atomic_init(&b->refs, 0);
+        fb_list_push_back(&pool->free, &b->free_link);
+    }
+    *ret_pool = fb_steal(pool);
+    return 0;
+}
+
+void fb_buffer_pool_destroy(struct fb_buffer_pool *pool)
+{
+    if (!pool)
+        return;
+    FB_ASSERT(fb_list_empty(&pool->line));
+    if (fb_buffer_pool_free(pool) < pool->count)
+        return; /* a hung source may still write into one: the memory must outlive it */
+    munmap(pool->memory, (size_t)pool->count * pool->size);
+    fb_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+/* The most recently used buffer first: its pages are warm. */
+static void take_locked(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_buffer *b = FB_LIST_ENTRY(pool->free.next, struct fb_buffer, free_link);
+
+        fb_list_remove(&b->free_link);
+        atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
+        ret_buffers[i] = b;
+    }
+    pool->free_count -= count;
+}
+
+bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers,
+                        struct fb_buffer_wait *wait)
+{
+    bool got;
+
+    FB_ASSERT(count <= pool->count);
+    fb_mutex_lock(&pool->lock);
+    got = pool->free_count >= count && fb_list_empty(&pool->line);
+    if (got) {
+        take_locked(pool, count, ret_buffers);
+    } else if (wait) {
+        wait->buffers = ret_buffers;
+        wait->count = count;
+        fb_list_push_back(&pool->line, &wait->link);
+    }
+    fb_mutex_unlock(&pool->lock);
+    return got;
+}
+
+struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool)
+{
+    struct fb_buffer *b;
+
+    return fb_buffer_get_many(pool, 1, &b, NULL) ? b : NULL;
+}
+
+/* Serves the head of the line for as long as there is enough, each outside the lock. */
+static void serve_line(struct fb_buffer_pool *pool)
+{
+    for (;;) {
+        struct fb_buffer_wait *wait = NULL;
+
+        fb_mutex_lock(&pool->lock);
+        if (!fb_list_empty(&pool->line)) {
+            struct fb_buffer_wait *head =
+                FB_LIST_ENTRY(pool->line.next, struct fb_buffer_wait, link);
+
+            if (head->count <= pool->free_count) {
+                wait = head;
+                fb_list_remove(&wait->link);
+                take_locked(pool, wait->count, wait->buffers);
+            }
+        }
+        fb_mutex_unlock(&pool->lock);
+        if (!wait)
+            return;
+        wait->ready(wait);
+    }
+}
+
+bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait)
+{
+    bool was_in_line;
+
+    fb_mutex_lock(&pool->lock);
+    was_in_line = fb_list_linked(&wait->link);
+    if (was_in_line)
+        fb_list_remove(&wait->link);
+    fb_mutex_unlock(&pool->lock);
+    if (was_in_line)
+        serve_line(pool); /* those behind it may need less */
+    return was_in_line;
+}
+
+struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer)
+{
+    atomic_fetch_add_explicit(&buffer->refs, 1, memory_order_relaxed);
+    return buffer;
+}
+
+void fb_buffer_put(struct fb_buffer *buffer)
+{
+    struct fb_buffer_pool *pool;
+
+    /* Release: what this holder wrote is seen by whoever drops the last reference. */
+    if (!buffer || atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pool = buffer->pool;
+    fb_mutex_lock(&pool->lock);
+    fb_list_push_front(&pool->free, &buffer->free_link);
+    pool->free_count++;
+    fb_mutex_unlock(&pool->lock);
+    serve_line(pool);
+}
+
+uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool)
+{
+    uint32_t n;
+
+    fb_mutex_lock(&pool->lock);
+    n = pool->free_count;
+    fb_mutex_unlock(&pool->lock);
+    return n;
+}
+
+uint32_t fb_buffer_pool_count(const struct fb_buffer_pool *pool)
+{
+    return pool->count;
+}

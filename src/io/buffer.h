@@ -1,0 +1,70 @@
+/*
+ * io/buffer.h - a bounded pool of aligned, reference-counted buffers.
+ *
+ * Bytes on their way between source, persistent tiers and doors live here. The pool never grows:
+ * who finds too few waits in line (asynchronously), so the memory budget holds whatever the load.
+ *
+ * A request asks for all the buffers it needs at once and gets all or none. Nobody holds some while
+ * waiting for more, so requests cannot wait for each other in a circle. The line is first come,
+ * first served: a large request is not starved by small ones behind it.
+ *
+ * All buffers are one anonymous mapping, each aligned to FB_IO_ALIGN; reference counts are atomic.
+ * A buffer in the hands of a hung source stays out until the source lets go of it.
+ */
+#ifndef FB_IO_BUFFER_H
+#define FB_IO_BUFFER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "base/list.h"
+
+#define FB_IO_ALIGN 4096
+
+struct fb_buffer_pool;
+
+struct fb_buffer {
+    uint8_t *data;
+    uint32_t size;
+    struct fb_buffer_pool *pool;
+    _Atomic uint32_t refs;
+    struct fb_list free_link;
+};
+
+/* A place in line, embedded in the request that waits. `ready` is called once, by the thread that
+ * gave the last buffer back, with no lock held; the buffers, one reference each, are then in
+ * `buffers`. */
+struct fb_buffer_wait {
+    struct fb_list link;
+    struct fb_buffer **buffers;
+    uint32_t count;
+    void (*ready)(struct fb_buffer_wait *wait);
+};
+
+FB_MUST_CHECK int fb_buffer_pool_create(uint32_t count, uint32_t size,
+                                        struct fb_buffer_pool **ret_pool);
+
+/* Buffers still out (in the hands of a hung source) keep the pool's memory mapped for good. */
+void fb_buffer_pool_destroy(struct fb_buffer_pool *pool);
+
+/* Takes `count` buffers into ret_buffers, or none and returns false: then `wait` (may be NULL),
+ * whose `ready` the caller has set, stands in line. count is at most that of the pool. */
+bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers,
+                        struct fb_buffer_wait *wait);
+
+/* One buffer, or NULL when none is free. */
+struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool);
+
+/* Takes `wait` out of the line; false: it is not in line (any more), `ready` has run or is about
+ * to. */
+bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait);
+
+struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer);
+void fb_buffer_put(struct fb_buffer *buffer); /* takes NULL */
+
+uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool);
+uint32_t fb_buffer_pool_count(const struct fb_buffer_pool *pool);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * proto/file.h - what is known of a file: its version and its attributes.
+ *
+ * A version says which bytes a path stood for. Two equal versions mean equal bytes, provided the file
+ * had settled when the version was taken (fb_version_settled): a file written to twice within one tick
+ * of its file system's clock shows the same times for different bytes.
+ */
+#ifndef FB_PROTO_FILE_H
+#define FB_PROTO_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FB_PATH_MAX       4096 /* longest path below a source, with its final zero */
+#define FB_NAME_MAX       255
+#define FB_SETTLE_TIME_NS 2000000000LL
+
+struct fb_version {
+    uint64_t size;
+    int64_t mtime_ns;
+    int64_t ctime_ns;
+    uint64_t tag[2]; /* inode number and 0; for an object store, 128 bits of its ETag */
+};
+
+static inline bool fb_version_equal(const struct fb_version *a, const struct fb_version *b)
+{
+    return a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns &&
+           a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1];
+}
+
+/* True when the file was last touched long enough before `wall_ns` for its version to be trusted. A
+ * time stamp from the future (a skewed clock) is never settled by waiting: it counts as settled once
+ * it lies more than a minute ahead, since then it was set by hand. */
+static inline bool fb_version_settled(const struct fb_version *v, int64_t wall_ns)
+{
+    int64_t touched = v->mtime_ns > v->ctime_ns ? v->mtime_ns : v->ctime_ns;
+
+    return wall_ns - touched >= FB_SETTLE_TIME_NS || touched - wall_ns > 60000000000LL;
+}
+
+struct fb_attr {
+    struct fb_version version;
+    uint64_t ino;
+    uint64_t rdev;
+    uint64_t blocks; /* of 512 bytes */
+    int64_t atime_ns;
+    uint32_t mode; /* type and permissions, as st_mode */
+    uint32_t nlink;
+    uint32_t uid;
+    uint32_t gid;
+};
+
+/* Who asks. Space will be charged to a tenant derived from this; today it goes into access records. */
+struct fb_caller {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t pid;
+};
+
+#endif

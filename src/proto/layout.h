@@ -1,0 +1,289 @@
+/*
+ * proto/layout.h - the shared-memory formats: index, segment table, file table, records in segments.
+ *
+ * Two memfds hold what a hit needs. `tables` holds everything below but the bytes; `dram` holds the
+ * DRAM tier, segment after segment. The daemon writes both; any number of readers, in the daemon and
+ * later in client processes, read them without a lock. All references are offsets or numbers.
+ *
+ *     tables:  header | item groups | segment entries | path heads | file records
+ *     dram:    segment 0 | segment 1 | ...         a segment:  record | record | ...
+ *     record:  struct fb_record | one checksum per 4 KiB of data | data | padding to 64 bytes
+ *
+ * How a reader stays correct without a lock:
+ *   1. A path is found by hash, then compared byte by byte. The file record says the version.
+ *   2. An item's key is (file id, block): exact, since a file id stands for one version of one path. The item entry
+ *      gives up to two locations: loc[0] in DRAM, loc[1] in a persistent tier.
+ *   3. A location carries the low bits of its segment's generation. The reader copies the bytes, then
+ *      looks at the generation again: if it moved, the copy is thrown away and the daemon is asked.
+ *   4. The record in front of the bytes repeats the key, as a last check.
+ * Every doubt is a miss; a miss is always safe. Nothing a reader can do or fail to do harms a writer.
+ *
+ * Cost: 32 bytes an item entry at 75% load = 43 bytes an item, 8 more in the segment's list of keys.
+ */
+#ifndef FB_PROTO_LAYOUT_H
+#define FB_PROTO_LAYOUT_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/attr.h"
+#include "base/hash.h"
+#include "proto/file.h"
+
+#define FB_LAYOUT_MAGIC   0x3159414245524f46ULL /* "FOREBAY1" */
+#define FB_LAYOUT_VERSION 1u
+#define FB_GROUP_ITEMS    4
+#define FB_UNIT           64 /* granularity of records in segments and of file records */
+#define FB_SUM_BYTES      4096 /* bytes of data covered by one checksum */
+
+/* ---- locations --------------------------------------------------------------------------------
+ * bit 63: valid; 62..48: generation; 47..24: segment number; 23..0: offset in units of 64 bytes. */
+#define FB_LOC_NONE         0ULL
+#define FB_LOC_GEN_MASK     0x7fffu
+#define FB_SEGMENT_MAX      (1u << 24)          /* segments */
+#define FB_SEGMENT_SIZE_MAX (1ULL << 30)        /* bytes in one */
+
+static inline uint64_t fb_loc_make(uint32_t gen, uint32_t segment, uint64_t offset_bytes)
+{
+    return 1ULL << 63 | (uint64_t)(gen & FB_LOC_GEN_MASK) << 48 | (uint64_t)segment << 24 |
+           offset_bytes / FB_UNIT;
+}
+
+static inline uint32_t fb_loc_gen(uint64_t loc)
+{
+    return (uint32_t)(loc >> 48) & FB_LOC_GEN_MASK;
+}
+
+static inline uint32_t fb_loc_segment(uint64_t loc)
+{
+    return (uint32_t)(loc >> 24) & (FB_SEGMENT_MAX - 1);
+}
+
+static inline uint64_t fb_loc_offset(uint64_t loc)
+{
+    return (loc & 0xffffff) * FB_UNIT;
+}
+
+/* ---- items ------------------------------------------------------------------------------------ */
+static inline uint64_t fb_item_key(uint32_t file_id, uint32_t block)
+{
+    return (uint64_t)file_id << 32 | block;
+}
+
+/* meta: bits 31..0 seconds of the daemon's monotonic clock at the last access; 55..32 length in bytes; 63..56 accesses, saturating. */
+struct fb_layout_item {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic uint64_t loc[2];
+    _Atomic uint64_t meta;
+};
+
+struct fb_layout_group {
+    struct fb_layout_item items[FB_GROUP_ITEMS];
+} FB_ALIGNED(FB_CACHELINE);
+
+static_assert(sizeof(struct fb_layout_item) == 32, "an item entry is half a cache line");
+static_assert(sizeof(struct fb_layout_group) == 128, "a group is two cache lines");
+
+/* ---- segments ---------------------------------------------------------------------------------
+ * Even: readable. Odd: being emptied. Rises by one at each change; a location is good while its bits
+ * equal the generation's and the generation is even. */
+struct fb_layout_segment {
+    _Atomic uint32_t gen;
+    uint32_t tier;
+};
+
+/* In front of each item's bytes, in every tier. On disk after a restart `key` means nothing (file ids
+ * are given out anew) and path_hash, version_hash and block take its place; `sum` covers the record
+ * and its checksums. */
+#define FB_RECORD_MAGIC 0x44524346u /* "FCRD" */
+
+struct fb_record {
+    uint32_t magic;
+    uint32_t block;
+    uint64_t key;
+    uint64_t path_hash;
+    uint64_t version_hash;
+    uint32_t length; /* bytes of data */
+    uint32_t flags;
+    uint64_t charge; /* whom the space is charged to; 0 until there are tenants */
+    uint64_t reserved;
+    uint64_t sum; /* fb_record_sum() */
+};
+
+static_assert(sizeof(struct fb_record) == FB_UNIT, "a record header is one unit");
+
+static inline uint32_t fb_record_sums(uint32_t length)
+{
+    return (length + FB_SUM_BYTES - 1) / FB_SUM_BYTES;
+}
+
+/* Where the data starts in a record, and how much room the whole record takes. */
+static inline uint32_t fb_record_data_offset(uint32_t length)
+{
+    return (uint32_t)fb_align_up(sizeof(struct fb_record) + 8ULL * fb_record_sums(length), FB_UNIT);
+}
+
+static inline uint64_t fb_record_size(uint32_t length)
+{
+    return fb_record_data_offset(length) + fb_align_up(length, FB_UNIT);
+}
+
+/* Over header (but `key` and `sum`) and checksums, so that the same record is valid in any process. */
+static inline uint64_t fb_record_sum(const struct fb_record *r, const uint64_t *sums)
+{
+    struct fb_record copy = *r;
+
+    copy.key = 0;
+    copy.sum = 0;
+    return fb_hash64_seed(sums, 8ULL * fb_record_sums(r->length),
+                          fb_hash64(&copy, sizeof copy));
+}
+
+static inline uint64_t fb_version_hash(const struct fb_version *v)
+{
+    return fb_hash64(v, sizeof *v);
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ * A file record stands for one version of one path below one source; its id is its offset in units.
+ * Odd generation: free or being written. The fields from `refs` on are the daemon's own. */
+struct fb_layout_file {
+    _Atomic uint32_t gen;
+    _Atomic uint32_t next; /* id of the next record with the same path head; 0 ends the chain */
+    uint64_t path_hash;    /* fb_path_hash() */
+    struct fb_version version;
+    _Atomic int64_t valid_until_ns; /* monotonic; later than that, ask the source (the daemon) first */
+    uint64_t ino;
+    uint64_t rdev;
+    uint64_t blocks;
+    int64_t atime_ns;
+    uint32_t mode;
+    uint32_t nlink;
+    uint32_t uid;
+    uint32_t gid;
+    uint16_t source;
+    uint16_t path_len;  /* without the final zero that follows the path */
+    uint16_t units;     /* size of this record */
+    uint16_t flags;
+    uint32_t refs;      /* kernel look-ups, open handles, requests under way */
+    uint32_t items;     /* entries of the index that belong to this record */
+    uint32_t lru_next;  /* ids: the list of records that could be reclaimed */
+    uint32_t lru_prev;
+    char path[];        /* relative to the source, no leading slash; "" is its root */
+};
+
+static inline uint64_t fb_path_hash(uint16_t source, const char *path, size_t len)
+{
+    return fb_hash64_seed(path, len, source);
+}
+
+/* ---- header ----------------------------------------------------------------------------------- */
+struct fb_layout_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t block_bytes;
+    uint64_t tables_bytes;
+    uint64_t groups_offset;
+    uint64_t groups;
+    uint64_t segments_offset;
+    uint64_t segments;
+    uint64_t heads_offset;
+    uint64_t heads;
+    uint64_t files_offset; /* file id n is at files_offset + n * FB_UNIT; id 0 is never used */
+    uint64_t files_bytes;
+    uint64_t dram_segment_bytes;
+    uint64_t dram_segments; /* segment numbers 0 ... dram_segments - 1, in this order in the dram memfd */
+    uint64_t instance;      /* a random number for this run of the daemon */
+};
+
+/* A mapping of the tables; base is where they are mapped in this process. */
+struct fb_layout {
+    uint8_t *base;
+    struct fb_layout_header h; /* a private, checked copy: shared memory is not believed twice */
+    const uint8_t *dram;       /* NULL: no DRAM tier */
+};
+
+static inline struct fb_layout_group *fb_layout_group(const struct fb_layout *l, uint64_t i)
+{
+    return (struct fb_layout_group *)(l->base + l->h.groups_offset) + i;
+}
+
+static inline struct fb_layout_segment *fb_layout_segment(const struct fb_layout *l, uint32_t no)
+{
+    return (struct fb_layout_segment *)(l->base + l->h.segments_offset) + no;
+}
+
+static inline _Atomic uint32_t *fb_layout_head(const struct fb_layout *l, uint64_t path_hash)
+{
+    uint64_t i = (uint64_t)(((unsigned __int128)path_hash * l->h.heads) >> 64);
+
+    return (_Atomic uint32_t *)(l->base + l->h.heads_offset) + i;
+}
+
+/* NULL when the id lies outside the table. */
+static inline struct fb_layout_file *fb_layout_file(const struct fb_layout *l, uint32_t id)
+{
+    uint64_t at = (uint64_t)id * FB_UNIT;
+
+    if (id == 0 || at + sizeof(struct fb_layout_file) > l->h.files_bytes)
+        return NULL;
+    return (struct fb_layout_file *)(l->base + l->h.files_offset + at);
+}
+
+/* The two groups a key may live in. */
+static inline void fb_layout_groups_of(const struct fb_layout *l, uint64_t key, uint64_t ret[2])
+{
+    uint64_t h = fb_mix64(key);
+
+    ret[0] = ((h >> 32) * l->h.groups) >> 32;
+    ret[1] = ((h & 0xffffffff) * l->h.groups) >> 32;
+}
+
+struct fb_found {
+    uint64_t loc[2];
+    uint32_t length;
+    struct fb_layout_item *item;
+};
+
+/* Probe without a lock. The key is read again after the locations, so that they belong to it. */
+static inline bool fb_layout_find(const struct fb_layout *l, uint64_t key, struct fb_found *ret)
+{
+    uint64_t groups[2];
+
+    fb_layout_groups_of(l, key, groups);
+    for (int g = 0; g < 2; g++) {
+        struct fb_layout_group *group = fb_layout_group(l, groups[g]);
+
+        for (int i = 0; i < FB_GROUP_ITEMS; i++) {
+            struct fb_layout_item *it = &group->items[i];
+
+            /* Pairs with the release store of key in the index's insert. */
+            if (atomic_load_explicit(&it->key, memory_order_acquire) != key)
+                continue;
+            ret->loc[0] = atomic_load_explicit(&it->loc[0], memory_order_acquire);
+            ret->loc[1] = atomic_load_explicit(&it->loc[1], memory_order_acquire);
+            ret->length =
+                (uint32_t)(atomic_load_explicit(&it->meta, memory_order_relaxed) >> 32) & 0xffffff;
+            ret->item = it;
+            if (atomic_load_explicit(&it->key, memory_order_relaxed) == key)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* True while `loc` is good; call before the copy and, after an acquire fence, once more. */
+static inline bool fb_layout_loc_good(const struct fb_layout *l, uint64_t loc)
+{
+    uint32_t gen;
+
+    if (loc == FB_LOC_NONE || fb_loc_segment(loc) >= l->h.segments)
+        return false;
+    gen = atomic_load_explicit(&fb_layout_segment(l, fb_loc_segment(loc))->gen, memory_order_acquire);
+    return (gen & 1) == 0 && (gen & FB_LOC_GEN_MASK) == fb_loc_gen(loc);
+}
+
+#endif
