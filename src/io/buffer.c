@@ -30,6 +30,8 @@ int fb_buffer_pool_create(uint32_t count, uint32_t size, struct fb_buffer_pool *
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pool->memory == MAP_FAILED)
         return -errno;
+    /* A hint: fewer pages to pin for direct I/O. */
+    (void)madvise(pool->memory, (size_t)count * stride, MADV_HUGEPAGE);
     pool->count = count;
     pool->free_count = count;
     pool->size = stride;
@@ -100,28 +102,39 @@ struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool)
     return fb_buffer_get_many(pool, 1, &b, NULL) ? b : NULL;
 }
 
-/* Serves the head of the line for as long as there is enough, each outside the lock. */
-static void serve_line(struct fb_buffer_pool *pool)
+/* The head of the line, with its buffers, when there are enough. */
+static struct fb_buffer_wait *next_locked(struct fb_buffer_pool *pool)
 {
-    for (;;) {
-        struct fb_buffer_wait *wait = NULL;
+    struct fb_buffer_wait *wait;
 
+    if (fb_list_empty(&pool->line))
+        return NULL;
+    wait = FB_LIST_ENTRY(pool->line.next, struct fb_buffer_wait, link);
+    if (wait->count > pool->free_count)
+        return NULL;
+    fb_list_remove(&wait->link);
+    take_locked(pool, wait->count, wait->buffers);
+    return wait;
+}
+
+/* Frees `buffer` (if given) and serves the line for as long as there is enough, each outside the
+ * lock. The pool is not touched after a look that found nobody to serve: it may be gone then. */
+static void serve(struct fb_buffer_pool *pool, struct fb_buffer *buffer)
+{
+    struct fb_buffer_wait *wait;
+
+    do {
         fb_mutex_lock(&pool->lock);
-        if (!fb_list_empty(&pool->line)) {
-            struct fb_buffer_wait *head =
-                FB_LIST_ENTRY(pool->line.next, struct fb_buffer_wait, link);
-
-            if (head->count <= pool->free_count) {
-                wait = head;
-                fb_list_remove(&wait->link);
-                take_locked(pool, wait->count, wait->buffers);
-            }
+        if (buffer) {
+            fb_list_push_front(&pool->free, &buffer->free_link);
+            pool->free_count++;
+            buffer = NULL;
         }
+        wait = next_locked(pool);
         fb_mutex_unlock(&pool->lock);
-        if (!wait)
-            return;
-        wait->ready(wait);
-    }
+        if (wait)
+            wait->ready(wait);
+    } while (wait);
 }
 
 bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait)
@@ -134,7 +147,7 @@ bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait)
         fb_list_remove(&wait->link);
     fb_mutex_unlock(&pool->lock);
     if (was_in_line)
-        serve_line(pool); /* those behind it may need less */
+        serve(pool, NULL); /* those behind it may need less */
     return was_in_line;
 }
 
@@ -146,17 +159,27 @@ struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer)
 
 void fb_buffer_put(struct fb_buffer *buffer)
 {
-    struct fb_buffer_pool *pool;
+    /* Buffers put from within ready(): freed by the outermost put of this thread, so that a line of
+     * requests that all give up does not become a recursion as deep as the line is long. */
+    static _Thread_local struct fb_list *postponed;
+    struct fb_list more = FB_LIST_INIT(more);
 
     /* Release: what this holder wrote is seen by whoever drops the last reference. */
     if (!buffer || atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1)
         return;
-    pool = buffer->pool;
-    fb_mutex_lock(&pool->lock);
-    fb_list_push_front(&pool->free, &buffer->free_link);
-    pool->free_count++;
-    fb_mutex_unlock(&pool->lock);
-    serve_line(pool);
+    if (postponed) {
+        fb_list_push_back(postponed, &buffer->free_link);
+        return;
+    }
+    postponed = &more;
+    serve(buffer->pool, buffer);
+    while (!fb_list_empty(&more)) {
+        struct fb_buffer *b = FB_LIST_ENTRY(more.next, struct fb_buffer, free_link);
+
+        fb_list_remove(&b->free_link);
+        serve(b->pool, b);
+    }
+    postponed = NULL;
 }
 
 uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool)

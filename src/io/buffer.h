@@ -58,7 +58,7 @@ bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_b
 struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool);
 
 /* Takes `wait` out of the line; false: it is not in line (any more), `ready` has run or is about
- * to. */
+ * to. Its link must have been initialised. */
 bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait);
 
 struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer);

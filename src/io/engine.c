@@ -1,0 +1,166 @@
+#include "io/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "io/engine_priv.h"
+
+static int start(struct fb_engine *e, const struct fb_engine_ops *ops)
+{
+    e->ops = ops;
+    return ops->start(e);
+}
+
+int fb_engine_create(enum fb_engine_kind kind, unsigned depth, struct fb_engine **ret_engine)
+{
+    struct fb_engine *e = fb_alloc(sizeof *e);
+    int r = 0;
+
+    if (!e)
+        return -ENOMEM;
+    e->depth = (unsigned)fb_min_u64(fb_max_u64(depth, 1), FB_ENGINE_DEPTH_MAX);
+    fb_mutex_init(&e->lock, FB_RANK_URING);
+    fb_list_init(&e->queue);
+    if (kind != FB_ENGINE_THREADS) {
+        r = start(e, &fb_engine_uring);
+        if (r < 0 && kind == FB_ENGINE_AUTO)
+            fb_log_info("io_uring is not available (%s): using threads for disk I/O",
+                        fb_strerror(r));
+    }
+    if (kind == FB_ENGINE_THREADS || (r < 0 && kind == FB_ENGINE_AUTO))
+        r = start(e, &fb_engine_threads);
+    if (r < 0) {
+        fb_mutex_destroy(&e->lock);
+        free(e);
+        return r;
+    }
+    *ret_engine = e;
+    return 0;
+}
+
+void fb_engine_destroy(struct fb_engine *engine)
+{
+    if (!engine)
+        return;
+    fb_mutex_lock(&engine->lock);
+    engine->stopping = true;
+    fb_mutex_unlock(&engine->lock);
+    engine->ops->stop(engine);
+    FB_ASSERT(engine->outstanding == 0 && fb_list_empty(&engine->queue));
+    fb_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+const char *fb_engine_name(const struct fb_engine *engine)
+{
+    return engine->ops->name;
+}
+
+void fb_engine_submit(struct fb_engine *engine, struct fb_io *const *ios, unsigned count)
+{
+    bool wake;
+
+    if (count == 0)
+        return;
+    fb_mutex_lock(&engine->lock);
+    for (unsigned i = 0; i < count; i++) {
+        struct fb_io *io = ios[i];
+
+        FB_ASSERT(io->length <= INT32_MAX);
+        io->moved = 0;
+        io->retries = 0;
+        io->result = 0;
+        if (engine->observer && io->op != FB_IO_READ)
+            engine->observer(engine->observer_arg, io, false);
+        fb_list_push_back(&engine->queue, &io->link);
+    }
+    engine->outstanding += count;
+    wake = engine->ops->queued(engine);
+    fb_mutex_unlock(&engine->lock);
+    if (wake)
+        engine->ops->wake(engine);
+}
+
+void fb_engine_observe(struct fb_engine *engine, fb_engine_observer *observer, void *arg)
+{
+    fb_mutex_lock(&engine->lock);
+    engine->observer = observer;
+    engine->observer_arg = arg;
+    fb_mutex_unlock(&engine->lock);
+}
+
+void fb_engine_completed(struct fb_engine *engine, const struct fb_io *io)
+{
+    if (engine->observer && io->op != FB_IO_READ && io->result >= 0)
+        engine->observer(engine->observer_arg, io, true);
+}
+
+bool fb_engine_advance(struct fb_io *io, int64_t outcome)
+{
+    /* A ring whose submitter is gone cancels what waits for a kernel worker: the same as EINTR. */
+    if (outcome == -EINTR || outcome == -EAGAIN || outcome == -ECANCELED) {
+        if (++io->retries <= FB_ENGINE_RETRIES_MAX)
+            return false;
+        outcome = -EIO;
+    }
+    if (io->op == FB_IO_FSYNC) {
+        io->result = outcome < 0 ? (int32_t)outcome : 0;
+        return true;
+    }
+    if (outcome < 0) {
+        /* After a short direct read the rest starts unaligned; only the end of the file does that.
+         */
+        bool at_end = outcome == -EINVAL && io->op == FB_IO_READ && io->moved > 0;
+
+        io->result = at_end ? (int32_t)io->moved : (int32_t)outcome;
+        return true;
+    }
+    io->moved += (uint32_t)outcome;
+    if (outcome == 0 || io->moved >= io->length) {
+        bool stuck = io->op == FB_IO_WRITE && io->moved < io->length;
+
+        io->result = stuck ? -EIO : (int32_t)io->moved;
+        return true;
+    }
+    return false;
+}
+
+struct run {
+    struct fb_mutex lock;
+    struct fb_cond all_done;
+    unsigned left;
+};
+
+static void run_done(struct fb_io *io)
+{
+    struct run *run = io->waiter;
+
+    fb_mutex_lock(&run->lock);
+    if (--run->left == 0)
+        fb_cond_signal(&run->all_done);
+    fb_mutex_unlock(&run->lock);
+}
+
+void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned count)
+{
+    struct run run = {.left = count};
+
+    fb_mutex_init(&run.lock, FB_RANK_URING);
+    fb_cond_init(&run.all_done);
+    for (unsigned i = 0; i < count; i++) {
+        ios[i]->done = run_done;
+        ios[i]->waiter = &run;
+    }
+    fb_engine_submit(engine, ios, count);
+    fb_mutex_lock(&run.lock);
+    while (run.left > 0)
+        fb_cond_wait(&run.all_done, &run.lock, FB_NEVER_NS);
+    fb_mutex_unlock(&run.lock);
+    fb_cond_destroy(&run.all_done);
+    fb_mutex_destroy(&run.lock);
+}

@@ -1,0 +1,443 @@
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rand.h"
+#include "core/lock.h"
+#include "core/mem.h"
+#include "core/test_dir.h"
+#include "core/thread.h"
+#include "io/buffer.h"
+#include "io/engine_priv.h"
+
+#define DEPTH 8
+#define BLOCK 4096
+
+struct fixture {
+    struct fb_engine *engine;
+    struct fb_test_dir dir;
+    int fd;
+};
+
+static int set_up(void **state, enum fb_engine_kind kind)
+{
+    struct fixture *f = fb_alloc(sizeof *f);
+
+    assert_non_null(f);
+    fb_test_dir_make(&f->dir);
+    f->fd = open(fb_test_dir_path(&f->dir, "f"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(f->fd >= 0);
+    assert_int_equal(fb_engine_create(kind, DEPTH, &f->engine), 0);
+    *state = f;
+    return 0;
+}
+
+static int set_up_uring(void **state)
+{
+    return set_up(state, FB_ENGINE_URING);
+}
+
+static int set_up_threads(void **state)
+{
+    return set_up(state, FB_ENGINE_THREADS);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+
+    fb_engine_destroy(f->engine);
+    close(f->fd);
+    fb_test_dir_remove(&f->dir);
+    free(f);
+    return 0;
+}
+
+static int32_t run_one(struct fixture *f, enum fb_io_op op, int fd, void *data, uint32_t length,
+                       uint64_t offset)
+{
+    struct fb_io io = {.op = op, .fd = fd, .data = data, .length = length, .offset = offset};
+    struct fb_io *ios[] = {&io};
+
+    fb_engine_run(f->engine, ios, 1);
+    return io.result;
+}
+
+static void test_more_than_depth(void **state)
+{
+    enum {
+        COUNT = 5 * DEPTH,
+    };
+    struct fixture *f = *state;
+    struct fb_io io[COUNT] = {0};
+    struct fb_io *ios[COUNT];
+    FB_AUTO_FREE uint8_t *data = fb_alloc(2 * COUNT * BLOCK);
+
+    assert_non_null(data);
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint8_t *at = data + i * BLOCK;
+
+        memset(at, (int)i + 1, BLOCK);
+        io[i] = (struct fb_io){
+            .op = FB_IO_WRITE, .fd = f->fd, .data = at, .length = BLOCK, .offset = i * BLOCK};
+        ios[i] = &io[i];
+    }
+    fb_engine_run(f->engine, ios, COUNT);
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_int_equal(io[i].result, BLOCK);
+        io[i].op = FB_IO_READ;
+        io[i].data = data + (COUNT + i) * BLOCK;
+    }
+    assert_int_equal(run_one(f, FB_IO_FSYNC, f->fd, NULL, 0, 0), 0);
+    fb_engine_run(f->engine, ios, COUNT);
+    for (unsigned i = 0; i < COUNT; i++)
+        assert_int_equal(io[i].result, BLOCK);
+    assert_memory_equal(data, data + COUNT * BLOCK, COUNT * BLOCK);
+}
+
+static void test_ends_and_errors(void **state)
+{
+    struct fixture *f = *state;
+    char data[100] = "0123456789";
+
+    assert_int_equal(run_one(f, FB_IO_WRITE, f->fd, data, 10, 0), 10);
+    assert_int_equal(run_one(f, FB_IO_READ, f->fd, data, 100, 4), 6);
+    assert_memory_equal(data, "456789", 6);
+    assert_int_equal(run_one(f, FB_IO_READ, f->fd, data, 100, 10), 0);
+    assert_int_equal(run_one(f, FB_IO_READ, f->fd, data, 0, 0), 0);
+    assert_int_equal(run_one(f, FB_IO_WRITE, f->fd, data, 0, 0), 0);
+    assert_int_equal(run_one(f, FB_IO_READ, -1, data, 10, 0), -EBADF);
+    assert_int_equal(run_one(f, FB_IO_WRITE, -1, data, 10, 0), -EBADF);
+    assert_int_equal(run_one(f, FB_IO_FSYNC, -1, NULL, 0, 0), -EBADF);
+    fb_engine_submit(f->engine, NULL, 0);
+    fb_engine_run(f->engine, NULL, 0);
+}
+
+/* The file does not end on a block; reading on from there is what O_DIRECT cannot do. */
+static void test_direct_end(void **state)
+{
+    struct fixture *f = *state;
+    FB_AUTO_CLOSE int fd = open(fb_test_dir_path(&f->dir, "f"), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    struct fb_buffer_pool *pool;
+    struct fb_buffer *b;
+
+    if (fd < 0)
+        skip(); /* a file system without O_DIRECT */
+    assert_int_equal(fb_buffer_pool_create(1, 4 * BLOCK, &pool), 0);
+    b = fb_buffer_get(pool);
+    assert_int_equal(ftruncate(f->fd, BLOCK + 100), 0);
+    assert_int_equal(run_one(f, FB_IO_READ, fd, b->data, 4 * BLOCK, 0), BLOCK + 100);
+    fb_buffer_put(b);
+    fb_buffer_pool_destroy(pool);
+}
+
+struct chain {
+    struct fb_io io;
+    struct fb_engine *engine;
+    unsigned left;
+    unsigned byte;
+};
+
+static void chain_done(struct fb_io *io)
+{
+    struct chain *c = FB_CONTAINER_OF(io, struct chain, io);
+    struct fb_io *ios[] = {io};
+
+    assert_int_equal(io->result, 1);
+    if (--c->left == 0)
+        return;
+    io->offset++;
+    fb_engine_submit(c->engine, ios, 1);
+}
+
+/* done() submits the next io; destroying waits for the whole chain. */
+static void test_chain(void **state)
+{
+    enum {
+        CHAINS = 2 * DEPTH,
+        LENGTH = 100,
+    };
+    struct fixture *f = *state;
+    struct chain chains[CHAINS];
+    uint8_t back[CHAINS * LENGTH];
+
+    for (unsigned i = 0; i < CHAINS; i++) {
+        struct fb_io *ios[] = {&chains[i].io};
+
+        chains[i] = (struct chain){.engine = f->engine, .left = LENGTH, .byte = i};
+        chains[i].io = (struct fb_io){.op = FB_IO_WRITE,
+                                      .fd = f->fd,
+                                      .data = &chains[i].byte,
+                                      .length = 1,
+                                      .offset = i * LENGTH,
+                                      .done = chain_done};
+        fb_engine_submit(f->engine, ios, 1);
+    }
+    fb_engine_destroy(f->engine);
+    f->engine = NULL;
+    assert_int_equal(pread(f->fd, back, sizeof back, 0), sizeof back);
+    for (unsigned i = 0; i < sizeof back; i++)
+        assert_int_equal(back[i], i / LENGTH);
+}
+
+struct watched {
+    unsigned submitted;
+    unsigned completed;
+    unsigned dones;
+    unsigned wrong;
+};
+
+static void observe(void *arg, const struct fb_io *io, bool completed)
+{
+    struct watched *w = arg;
+
+    w->wrong += io->op == FB_IO_READ;
+    w->wrong += completed && w->completed >= w->submitted;
+    if (completed)
+        w->completed++;
+    else
+        w->submitted++;
+}
+
+static void test_observer(void **state)
+{
+    struct fixture *f = *state;
+    struct watched w = {0};
+    char data[16] = "";
+
+    fb_engine_observe(f->engine, observe, &w);
+    assert_int_equal(run_one(f, FB_IO_WRITE, f->fd, data, 16, 0), 16);
+    assert_int_equal(run_one(f, FB_IO_READ, f->fd, data, 16, 0), 16);
+    assert_int_equal(run_one(f, FB_IO_FSYNC, f->fd, NULL, 0, 0), 0);
+    assert_int_equal(w.submitted, 2);
+    assert_int_equal(w.completed, 2);
+    assert_int_equal(run_one(f, FB_IO_WRITE, -1, data, 16, 0), -EBADF);
+    assert_int_equal(w.submitted, 3);
+    assert_int_equal(w.completed, 2);
+    assert_int_equal(w.wrong, 0);
+    fb_engine_observe(f->engine, NULL, NULL);
+    assert_int_equal(run_one(f, FB_IO_WRITE, f->fd, data, 16, 0), 16);
+    assert_int_equal(w.submitted, 3);
+}
+
+struct worker {
+    pthread_t thread;
+    struct fixture *f;
+    unsigned no;
+};
+
+static void *work(void *arg)
+{
+    enum {
+        BATCH = 3,
+    };
+    struct worker *w = arg;
+    struct fb_rand rand = {w->no};
+    uint64_t data[BATCH][BLOCK / 8];
+    uint64_t back[BATCH][BLOCK / 8];
+
+    for (unsigned round = 0; round < 100; round++) {
+        struct fb_io io[BATCH] = {0};
+        struct fb_io *ios[BATCH];
+
+        for (unsigned i = 0; i < BATCH; i++) {
+            for (unsigned n = 0; n < BLOCK / 8; n++)
+                data[i][n] = fb_rand_u64(&rand);
+            io[i] = (struct fb_io){.op = FB_IO_WRITE,
+                                   .fd = w->f->fd,
+                                   .data = data[i],
+                                   .length = BLOCK,
+                                   .offset = (uint64_t)(w->no * BATCH + i) * BLOCK};
+            ios[i] = &io[i];
+        }
+        fb_engine_run(w->f->engine, ios, BATCH);
+        for (unsigned i = 0; i < BATCH; i++) {
+            assert_int_equal(io[i].result, BLOCK);
+            io[i].op = FB_IO_READ;
+            io[i].data = back[i];
+        }
+        fb_engine_run(w->f->engine, ios, BATCH);
+        assert_memory_equal(data, back, sizeof data);
+    }
+    return NULL;
+}
+
+static void test_many_submitters(void **state)
+{
+    struct worker workers[4];
+
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(workers); i++) {
+        workers[i] = (struct worker){.f = *state, .no = i};
+        assert_int_equal(fb_thread_start(&workers[i].thread, "worker", work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(workers); i++)
+        pthread_join(workers[i].thread, NULL);
+}
+
+struct flush {
+    struct fb_io io;
+    struct fixture *f;
+    _Atomic int results; /* of all, or-ed */
+};
+
+static void flush_done(struct fb_io *io)
+{
+    struct flush *fl = FB_CONTAINER_OF(io, struct flush, io);
+
+    atomic_fetch_or_explicit(&fl->results, io->result, memory_order_relaxed);
+}
+
+static void *flush_and_leave(void *arg)
+{
+    struct flush *fl = arg;
+    struct fb_io *ios[] = {&fl->io};
+
+    fb_engine_submit(fl->f->engine, ios, 1);
+    return NULL;
+}
+
+/* A thread's flush is done though the thread is gone. */
+static void test_submitter_leaves(void **state)
+{
+    struct fixture *f = *state;
+    struct flush flushes[16];
+
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(flushes); i++) {
+        pthread_t thread;
+
+        flushes[i] = (struct flush){.f = f};
+        flushes[i].io = (struct fb_io){.op = FB_IO_FSYNC, .fd = f->fd, .done = flush_done};
+        assert_int_equal(fb_thread_start(&thread, "leaver", flush_and_leave, &flushes[i]), 0);
+        pthread_join(thread, NULL);
+    }
+    fb_engine_destroy(f->engine);
+    f->engine = NULL;
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(flushes); i++)
+        assert_int_equal(flushes[i].results, 0);
+}
+
+/* What a kernel may answer, one after the other, and what becomes of it. */
+static void test_advance(void **state)
+{
+    struct fb_io io = {.op = FB_IO_WRITE, .length = 100};
+
+    (void)state;
+    assert_false(fb_engine_advance(&io, 60));
+    assert_false(fb_engine_advance(&io, -EINTR));
+    assert_false(fb_engine_advance(&io, -EAGAIN));
+    assert_int_equal(io.moved, 60);
+    assert_true(fb_engine_advance(&io, 40));
+    assert_int_equal(io.result, 100);
+
+    io = (struct fb_io){.op = FB_IO_WRITE, .length = 100};
+    assert_false(fb_engine_advance(&io, 60));
+    assert_true(fb_engine_advance(&io, -ENOSPC));
+    assert_int_equal(io.result, -ENOSPC);
+
+    io = (struct fb_io){.op = FB_IO_WRITE, .length = 100};
+    assert_true(fb_engine_advance(&io, 0));
+    assert_int_equal(io.result, -EIO);
+
+    io = (struct fb_io){.op = FB_IO_READ, .length = 100};
+    assert_false(fb_engine_advance(&io, 60));
+    assert_true(fb_engine_advance(&io, 0));
+    assert_int_equal(io.result, 60);
+
+    io = (struct fb_io){.op = FB_IO_READ, .length = 100};
+    assert_true(fb_engine_advance(&io, -EINVAL));
+    assert_int_equal(io.result, -EINVAL);
+
+    io = (struct fb_io){.op = FB_IO_FSYNC};
+    assert_false(fb_engine_advance(&io, -EINTR));
+    assert_true(fb_engine_advance(&io, -EIO));
+    assert_int_equal(io.result, -EIO);
+
+    io = (struct fb_io){.op = FB_IO_READ, .length = 100};
+    for (unsigned i = 0; i < FB_ENGINE_RETRIES_MAX; i++)
+        assert_false(fb_engine_advance(&io, -EAGAIN));
+    assert_true(fb_engine_advance(&io, -EAGAIN));
+    assert_int_equal(io.result, -EIO);
+}
+
+static void forbid_io_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = FB_ARRAY_SIZE(filter), .filter = filter};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        _exit(2);
+}
+
+/* In a process of its own: what is forbidden stays forbidden. */
+static void test_fallback(void **state)
+{
+    pid_t pid = fork();
+    int status;
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct fb_engine *e = NULL;
+
+        forbid_io_uring();
+        if (fb_engine_create(FB_ENGINE_URING, DEPTH, &e) != -EPERM)
+            _exit(3);
+        if (fb_engine_create(FB_ENGINE_AUTO, DEPTH, &e) != 0 ||
+            strcmp(fb_engine_name(e), "threads") != 0)
+            _exit(4);
+        fb_engine_destroy(e);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void test_auto(void **state)
+{
+    struct fb_engine *e;
+
+    (void)state;
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, &e), 0);
+    assert_non_null(fb_engine_name(e));
+    fb_engine_destroy(e);
+    fb_engine_destroy(NULL);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 1000000, &e), 0);
+    fb_engine_destroy(e);
+}
+
+#define BOTH(test)                                                  \
+    cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down), \
+        cmocka_unit_test_setup_teardown(test, set_up_threads, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_advance),
+        cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_auto),
+        BOTH(test_more_than_depth),
+        BOTH(test_ends_and_errors),
+        BOTH(test_direct_end),
+        BOTH(test_chain),
+        BOTH(test_observer),
+        BOTH(test_many_submitters),
+        BOTH(test_submitter_leaves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
