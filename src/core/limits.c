@@ -1,0 +1,177 @@
+/*
+ * Control groups: /proc/self/cgroup names our group in each hierarchy, and the limits of a group
+ * and of all above it hold together, so we walk from it up to the mount point. In a container the
+ * named path may not exist below its /sys: the walk then meets only the directories that do, the
+ * mount point last, whose files are the container's own limits.
+ */
+#include "core/limits.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/attr.h"
+#include "core/mem.h"
+
+#define CPUS_MAX        (1 << 16)
+#define CGROUP_LINES    256
+#define CGROUP_DEPTH    128
+#define CGROUP_LINE_MAX (PATH_MAX + 256)
+
+static void fclosep(FILE **f)
+{
+    if (*f)
+        fclose(*f);
+}
+
+#define AUTO_FCLOSE FB_CLEANUP(fclosep)
+
+static FILE *open_below(const char *root, const char *path)
+{
+    FB_AUTO_FREE char *full = fb_asprintf("%s%s", root, path);
+
+    return full ? fopen(full, "re") : NULL;
+}
+
+/* The number in a limit file; no limit where there is no file, or no number, as in "max". */
+static uint64_t read_limit(const char *directory, const char *name)
+{
+    FB_AUTO_FREE char *path = fb_asprintf("%s/%s", directory, name);
+    AUTO_FCLOSE FILE *f = path ? fopen(path, "re") : NULL;
+    char text[64];
+    char *end;
+    unsigned long long value;
+
+    if (!f || !fgets(text, sizeof text, f) || text[0] < '0' || text[0] > '9')
+        return UINT64_MAX;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    return errno || (*end && *end != '\n') ? UINT64_MAX : value;
+}
+
+static uint64_t physical_memory(const char *root)
+{
+    AUTO_FCLOSE FILE *f = open_below(root, "/proc/meminfo");
+    char line[256];
+    unsigned long long kib;
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "MemTotal:", 9) != 0)
+            continue;
+        kib = strtoull(line + 9, NULL, 10);
+        if (kib > 0 && kib <= UINT64_MAX / 1024)
+            return kib * 1024;
+    }
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX;
+}
+
+/* A group outside our namespace shows as /../x, which must not lead us out of the mount. */
+static bool leads_up(const char *path)
+{
+    for (const char *p = path; (p = strstr(p, "/..")); p += 3) {
+        if (p[3] == 0 || p[3] == '/')
+            return true;
+    }
+    return false;
+}
+
+static uint64_t walk_limit(const char *root, const char *mount, const char *group,
+                           const char *const *files, size_t count)
+{
+    FB_AUTO_FREE char *path = fb_asprintf("%s%s%s", root, mount, leads_up(group) ? "" : group);
+    size_t top = strlen(root) + strlen(mount);
+    uint64_t limit = UINT64_MAX;
+
+    for (unsigned depth = 0; path && depth < CGROUP_DEPTH; depth++) {
+        char *slash;
+
+        for (size_t i = 0; i < count; i++)
+            limit = fb_min_u64(limit, read_limit(path, files[i]));
+        slash = strrchr(path + top, '/');
+        if (!slash)
+            break;
+        *slash = 0;
+    }
+    return limit;
+}
+
+/* `list` is "memory" or as in "cpu,memory,io". */
+static bool has_memory(const char *list)
+{
+    static const char word[] = "memory";
+
+    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL) {
+        size_t len = strcspn(list, ",");
+
+        if (len == sizeof word - 1 && memcmp(list, word, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A line is `number:controllers:/group`; version 2 is number 0 with no controllers. */
+static uint64_t line_limit(const char *root, char *line)
+{
+    static const char *const v1[] = {"memory.limit_in_bytes"};
+    static const char *const v2[] = {"memory.max", "memory.high"};
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+
+    if (!group)
+        return UINT64_MAX;
+    *controllers++ = 0;
+    *group++ = 0;
+    group[strcspn(group, "\n")] = 0;
+    if (strcmp(line, "0") == 0 && !*controllers)
+        return walk_limit(root, "/sys/fs/cgroup", group, v2, FB_ARRAY_SIZE(v2));
+    if (has_memory(controllers))
+        return walk_limit(root, "/sys/fs/cgroup/memory", group, v1, FB_ARRAY_SIZE(v1));
+    return UINT64_MAX;
+}
+
+uint64_t fb_memory_limit(const char *root)
+{
+    const char *prefix = strcmp(root, "/") == 0 ? "" : root;
+    AUTO_FCLOSE FILE *f = open_below(prefix, "/proc/self/cgroup");
+    uint64_t limit = physical_memory(prefix);
+    char line[CGROUP_LINE_MAX];
+
+    for (unsigned i = 0; f && i < CGROUP_LINES && fgets(line, sizeof line, f); i++)
+        limit = fb_min_u64(limit, line_limit(prefix, line));
+    return limit;
+}
+
+unsigned fb_cpu_count(void)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    /* The kernel refuses a set smaller than its own, so try until one is large enough. */
+    for (size_t cpus = CPU_SETSIZE; cpus <= CPUS_MAX; cpus *= 2) {
+        size_t size = CPU_ALLOC_SIZE(cpus);
+        FB_AUTO_FREE cpu_set_t *set = fb_alloc(size);
+
+        if (set && sched_getaffinity(0, size, set) == 0)
+            return (unsigned)CPU_COUNT_S(size, set);
+    }
+    return online > 0 ? (unsigned)online : 1;
+}
+
+uint64_t fb_raise_nofile(void)
+{
+    struct rlimit limit;
+    struct rlimit raised;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    raised = limit;
+    raised.rlim_cur = raised.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
+}

@@ -1,0 +1,20 @@
+/*
+ * core/limits.h - what this machine and this control group leave us.
+ */
+#ifndef FB_CORE_LIMITS_H
+#define FB_CORE_LIMITS_H
+
+#include <stdint.h>
+
+/* The smallest of physical memory and every memory limit of our control group and its ancestors
+ * (v2 memory.max and memory.high, v1 memory.limit_in_bytes). `root` is "/" but for tests, which lay
+ * out a fake /proc and /sys below it. */
+uint64_t fb_memory_limit(const char *root);
+
+/* CPUs this process may run on. */
+unsigned fb_cpu_count(void);
+
+/* Lifts RLIMIT_NOFILE to its hard limit; returns what holds now. */
+uint64_t fb_raise_nofile(void);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * core/lock.h - mutexes and conditions with a rank.
+ *
+ * Every mutex of the daemon has a rank from the table below, and a thread may only take a mutex of
+ * a higher rank than those it holds. Debug builds (FB_DEBUG) assert it at every lock; so a deadlock
+ * is found by any test that merely takes the locks, in whatever order the scheduler ran them. Waits
+ * are on the monotonic clock and always have a deadline (FB_NEVER_NS for a worker's idle wait).
+ */
+#ifndef FB_CORE_LOCK_H
+#define FB_CORE_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+
+/* The table of locks: rank, lock, what it guards. Ranks leave gaps for what is to come. */
+#define FB_LOCK_TABLE(X)                                                                       \
+    X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
+    X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
+    X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
+    X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
+    X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
+    X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
+    X(FB_RANK_FILES, 60, "writers of the file table")                                          \
+    X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
+    X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
+    X(FB_RANK_FAULT, 72, "delayed jobs of the fault source")                                   \
+    X(FB_RANK_DEADLINE, 75, "jobs waiting for their deadline")                                 \
+    X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
+    X(FB_RANK_URING, 85, "a ring's submission queue")                                          \
+    X(FB_RANK_METRICS, 90, "the registry of metrics")                                          \
+    X(FB_RANK_LOG, 95, "the log file and its rotation")
+
+enum fb_lock_rank {
+#define X(name, rank, guards) name = (rank),
+    FB_LOCK_TABLE(X)
+#undef X
+};
+
+struct FB_CAPABILITY("mutex") fb_mutex {
+    pthread_mutex_t mutex;
+    enum fb_lock_rank rank;
+};
+
+struct fb_cond {
+    pthread_cond_t cond;
+};
+
+void fb_mutex_init(struct fb_mutex *m, enum fb_lock_rank rank);
+void fb_mutex_destroy(struct fb_mutex *m);
+void fb_mutex_lock(struct fb_mutex *m) FB_ACQUIRES(m);
+void fb_mutex_unlock(struct fb_mutex *m) FB_RELEASES(m);
+
+void fb_cond_init(struct fb_cond *c);
+void fb_cond_destroy(struct fb_cond *c);
+void fb_cond_signal(struct fb_cond *c);
+void fb_cond_broadcast(struct fb_cond *c);
+
+/* Waits until signalled or until `until_ns` on the monotonic clock (FB_NEVER_NS: no limit). Returns
+ * false when the time ran out. Wakes spuriously, as pthreads do. */
+bool fb_cond_wait(struct fb_cond *c, struct fb_mutex *m, int64_t until_ns) FB_REQUIRES(m);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * core/mem.h - allocation and scope-bound release.
+ *
+ * fb_alloc returns zeroed memory or NULL; sizes are checked for overflow. The FB_AUTO_* forms
+ * release at the end of the scope; fb_steal() hands a pointer on.
+ */
+#ifndef FB_CORE_MEM_H
+#define FB_CORE_MEM_H
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/attr.h"
+
+FB_MUST_CHECK void *fb_alloc(size_t size);
+FB_MUST_CHECK void *fb_alloc_array(size_t count, size_t size);
+FB_MUST_CHECK char *fb_strdup(const char *s);
+FB_MUST_CHECK char *fb_asprintf(const char *format, ...) FB_PRINTF(1, 2);
+
+static inline void fb_freep(void *p)
+{
+    free(*(void **)p);
+}
+
+static inline void fb_closep(const int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}
+
+#define FB_AUTO_FREE  FB_CLEANUP(fb_freep)
+#define FB_AUTO_CLOSE FB_CLEANUP(fb_closep)
+
+#define fb_steal(p)                  \
+    ({                               \
+        __typeof__(p) stolen_ = (p); \
+        (p) = NULL;                  \
+        stolen_;                     \
+    })
+
+static inline int fb_steal_fd(int *fd)
+{
+    int stolen = *fd;
+    *fd = -1;
+    return stolen;
+}
+
+#endif
