@@ -1,10 +1,12 @@
 /*
  * cache/budget.h - how --memory is split, and how large segments are. Pure arithmetic.
  *
- *     memory = rest (fixed + 2%) + tables (index, segment and file tables) + buffers + staging + DRAM segments
+ *     memory = rest (fixed + 2%) + tables (index, segment and file tables) + buffers + staging +
+ * DRAM segments
  *
- * Tables take an eighth of the memory, or less when the tiers could never hold that many items; buffers a sixteenth within bounds; the NVMe
- * tier's staging three segments. What remains is the DRAM tier; too little for four segments means that there is none.
+ * Tables take an eighth of the memory, or less when the tiers could never hold that many items;
+ * buffers a sixteenth within bounds; the NVMe tier's staging three segments. What remains is the
+ * DRAM tier; too little for four segments means that there is none.
  */
 #ifndef FB_CACHE_BUDGET_H
 #define FB_CACHE_BUDGET_H

@@ -1,17 +1,20 @@
 /*
  * cache/cache.h - the cache: what doors talk to.
  *
- * Joins store, sources and policies. Everything a door asks is asynchronous: a call never waits for disk or source; `done` is
- * called exactly once, in the calling thread when the answer is at hand, else on a thread of store or source, at the latest
- * shortly after the request's deadline. Doors may therefore call from their own few threads.
+ * Joins store, sources and policies. Everything a door asks is asynchronous: a call never waits for
+ * disk or source; `done` is called exactly once, in the calling thread when the answer is at hand,
+ * else on a thread of store or source, at the latest shortly after the request's deadline. Doors
+ * may therefore call from their own few threads.
  *
- * Bytes. A file is known by its record's id (store/files.h): one version of one path. A read of that id returns bytes of that version or
- * fails with -ESTALE when the source no longer has it and the cache does not hold it. A fetch happens once, however many wait for it; what it brings is verified to be of the record's
- * version before and after, answered to all, and only then admitted. Files younger than FB_SETTLE_TIME_NS are answered but not admitted.
+ * Bytes. A file is known by its record's id (store/files.h): one version of one path. A read of
+ * that id returns bytes of that version or fails with -ESTALE when the source no longer has it and
+ * the cache does not hold it. A fetch happens once, however many wait for it; what it brings is
+ * verified to be of the record's version before and after, answered to all, and only then admitted.
+ * Files younger than FB_SETTLE_TIME_NS are answered but not admitted.
  *
- * Names. lookup() answers from the file table while the record is valid (metadata TTL), else asks the source. When the source
- * cannot be reached, what is known stays true for FB_OUTAGE_GRACE_NS at a time (counted in metrics); an answer that there is
- * no such file is believed at once.
+ * Names. lookup() answers from the file table while the record is valid (metadata TTL), else asks
+ * the source. When the source cannot be reached, what is known stays true for FB_OUTAGE_GRACE_NS at
+ * a time (counted in metrics); an answer that there is no such file is believed at once.
  */
 #ifndef FB_CACHE_CACHE_H
 #define FB_CACHE_CACHE_H
@@ -28,32 +31,32 @@
 #include "source/source.h"
 #include "store/store.h"
 
-#define FB_CACHE_METRICS(X)                                                                        \
-    X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                    \
-    X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                    \
-    X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                       \
-    X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")              \
-    X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                       \
-    X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")              \
-    X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                       \
-    X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")              \
-    X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")                \
-    X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                           \
-    X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")     \
-    X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")           \
-    X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")            \
-    X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                     \
-    X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")      \
-    X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")             \
-    X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")           \
-    X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")            \
-    X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                         \
-      "Look-ups answered from memory because the source did not answer")                           \
-    X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                   \
-    X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")    \
-    X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                            \
-    X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                        \
-    X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring")   \
+#define FB_CACHE_METRICS(X)                                                                      \
+    X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                  \
+    X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                  \
+    X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                     \
+    X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")            \
+    X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                     \
+    X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")            \
+    X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                     \
+    X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")            \
+    X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")              \
+    X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                         \
+    X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")   \
+    X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")         \
+    X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")          \
+    X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                   \
+    X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")    \
+    X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")           \
+    X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")         \
+    X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")          \
+    X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                       \
+      "Look-ups answered from memory because the source did not answer")                         \
+    X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                 \
+    X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")  \
+    X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
+    X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
+    X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
     X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")
 
 enum fb_cache_metric {
@@ -106,7 +109,8 @@ struct fb_volume_config {
     int64_t metadata_ttl_ns;
     int64_t timeout_ns; /* deadline of each request to the source */
     bool bypass;        /* keep nothing: every read goes to the source */
-    /* Tells the door that a record is no longer current, so that the kernel may forget it. Any thread, no lock held; must not wait. */
+    /* Tells the door that a record is no longer current, so that the kernel may forget it. Any
+     * thread, no lock held; must not wait. */
     void (*retired)(void *arg, uint32_t file);
     void *arg;
 };
@@ -135,8 +139,8 @@ struct fb_lookup {
     void (*done)(struct fb_lookup *lookup);
     void *arg;
     /* out */
-    int result;     /* 0, or negative errno */
-    uint32_t file;  /* with a reference for the caller */
+    int result;    /* 0, or negative errno */
+    uint32_t file; /* with a reference for the caller */
     struct fb_attr attr;
     int64_t valid_until_ns;
     /* private */
@@ -183,24 +187,29 @@ struct fb_read {
     void (*done)(struct fb_read *read);
     void *arg;
     /* out */
-    int result;       /* 0, or negative errno: then no pieces */
-    uint32_t bytes;   /* less than length only at the end of the file */
+    int result;     /* 0, or negative errno: then no pieces */
+    uint32_t bytes; /* less than length only at the end of the file */
     unsigned piece_count;
     struct fb_piece pieces[FB_READ_PIECES];
     /* private */
-    _Atomic unsigned left;
-    struct fb_buffer_wait buffer_wait;
-    unsigned buffers_wanted;
-    struct fb_list link;
+    _Atomic unsigned left; /* pieces not answered yet, and one for the caller */
+    struct fb_buffer *buffers[FB_READ_PIECES];
+    unsigned fetch_count;  /* buffers[0 ...] for pieces that miss, */
+    unsigned medium_count; /* then for pieces on a medium */
+    struct fb_buffer_wait wait;
+    struct fb_buffer_pool *wait_pool;
+    struct fb_list link; /* among those who wait for buffers */
 };
 
 /* Fill in the `in` part (the rest need not be zeroed). */
 void fb_cache_read(struct fb_read *read);
 void fb_read_release(struct fb_read *read);
 
-/* Copies a hit in DRAM into memory of the caller without any reference; -ENOENT: use fb_cache_read(). Leaves an access record. */
+/* Copies a hit in DRAM into memory of the caller without any reference; -ENOENT: use
+ * fb_cache_read(). Leaves an access record. */
 FB_MUST_CHECK int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller,
-                                    uint32_t file, uint64_t offset, uint32_t length, void *ret_data);
+                                    uint32_t file, uint64_t offset, uint32_t length,
+                                    void *ret_data);
 
 /* Submits and waits: bytes read or negative errno. For tools and tests. */
 FB_MUST_CHECK int64_t fb_cache_pread(struct fb_volume *volume, uint32_t file, uint64_t offset,
@@ -210,8 +219,8 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
 
 /* ---- control ---- */
 
-/* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next access asks the source. Stays forgotten over a restart. Returns
- * how many files were forgotten. */
+/* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next
+ * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 
 /* Access records, expiry, free-space floors: what the background thread does every 100 ms. */

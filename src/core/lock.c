@@ -158,3 +158,28 @@ bool fb_cond_wait(struct fb_cond *c, struct fb_mutex *m, int64_t until_ns)
     FB_ASSERT(rc == 0 || rc == ETIMEDOUT);
     return rc == 0;
 }
+
+void fb_event_init(struct fb_event *e)
+{
+    fb_mutex_init(&e->lock, FB_RANK_EVENT);
+    fb_cond_init(&e->cond);
+    e->happened = false;
+}
+
+void fb_event_set(struct fb_event *e)
+{
+    fb_mutex_lock(&e->lock);
+    e->happened = true;
+    fb_cond_signal(&e->cond);
+    fb_mutex_unlock(&e->lock);
+}
+
+void fb_event_wait(struct fb_event *e)
+{
+    fb_mutex_lock(&e->lock);
+    while (!e->happened)
+        fb_cond_wait(&e->cond, &e->lock, INT64_MAX);
+    fb_mutex_unlock(&e->lock);
+    fb_cond_destroy(&e->cond);
+    fb_mutex_destroy(&e->lock);
+}

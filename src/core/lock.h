@@ -19,6 +19,7 @@
 #define FB_LOCK_TABLE(X)                                                                       \
     X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
     X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
+    X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
     X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
     X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
     X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
@@ -31,7 +32,8 @@
     X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
     X(FB_RANK_URING, 85, "a ring's submission queue")                                          \
     X(FB_RANK_METRICS, 90, "the registry of metrics")                                          \
-    X(FB_RANK_LOG, 95, "the log file and its rotation")
+    X(FB_RANK_LOG, 95, "the log file and its rotation")                                        \
+    X(FB_RANK_EVENT, 99, "one event that somebody waits for")
 
 enum fb_lock_rank {
 #define X(name, rank, guards) name = (rank),
@@ -61,5 +63,18 @@ void fb_cond_broadcast(struct fb_cond *c);
 /* Waits until signalled or until `until_ns` on the monotonic clock (FB_NEVER_NS: no limit). Returns
  * false when the time ran out. Wakes spuriously, as pthreads do. */
 bool fb_cond_wait(struct fb_cond *c, struct fb_mutex *m, int64_t until_ns) FB_REQUIRES(m);
+
+/* Something that happens once, and somebody who waits for it: what makes an asynchronous call a
+ * synchronous one. Lives on the waiter's stack; set() touches it no more once wait() may return. */
+struct fb_event {
+    struct fb_mutex lock;
+    struct fb_cond cond;
+    bool happened;
+};
+
+void fb_event_init(struct fb_event *e);
+void fb_event_set(struct fb_event *e);
+/* Waits for set() and destroys the event. */
+void fb_event_wait(struct fb_event *e);
 
 #endif

@@ -137,6 +137,11 @@ static void serve(struct fb_buffer_pool *pool, struct fb_buffer *buffer)
     } while (wait);
 }
 
+void fb_buffer_serve(struct fb_buffer_pool *pool)
+{
+    serve(pool, NULL);
+}
+
 bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait)
 {
     bool was_in_line;
@@ -146,8 +151,6 @@ bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait)
     if (was_in_line)
         fb_list_remove(&wait->link);
     fb_mutex_unlock(&pool->lock);
-    if (was_in_line)
-        serve(pool, NULL); /* those behind it may need less */
     return was_in_line;
 }
 

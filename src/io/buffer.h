@@ -58,8 +58,12 @@ bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_b
 struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool);
 
 /* Takes `wait` out of the line; false: it is not in line (any more), `ready` has run or is about
- * to. Its link must have been initialised. */
+ * to. Calls nobody, so it may be called with locks held; follow it with fb_buffer_serve() without,
+ * as those behind it may need less. */
 bool fb_buffer_cancel(struct fb_buffer_pool *pool, struct fb_buffer_wait *wait);
+
+/* Serves those in line for whom there is enough. */
+void fb_buffer_serve(struct fb_buffer_pool *pool);
 
 struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer);
 void fb_buffer_put(struct fb_buffer *buffer); /* takes NULL */

@@ -1,9 +1,9 @@
 /*
  * policy/evict.h - which segment leaves a tier, and which of its items move down instead of away.
  *
- * Policies are pure: they see copies of what the store knows, get the time as an argument, do no I/O
- * and take no lock, so the daemon and the simulator run the very same code. One instance serves one tier;
- * calls come one at a time.
+ * Policies are pure: they see copies of what the store knows, get the time as an argument, do no
+ * I/O and take no lock, so the daemon and the simulator run the very same code. One instance serves
+ * one tier; calls come one at a time.
  */
 #ifndef FB_POLICY_EVICT_H
 #define FB_POLICY_EVICT_H

@@ -1,10 +1,12 @@
 /*
  * proto/access.h - access records and the ring that carries them to the brain.
  *
- * Every read leaves one record. The ring is bounded and lock-free, many producers and one consumer: a producer claims a slot
- * with one compare-and-swap, fills it, and marks it ready with its sequence number. A full ring drops the record and counts it; the reader never waits. It holds no pointers, so that it can lie in memory
- * shared with client processes; a producer that dies between claim and mark leaves one slot unready, which the consumer passes over
- * after FB_ACCESS_PATIENCE polls.
+ * Every read leaves one record. The ring is bounded and lock-free, many producers and one consumer:
+ * a producer claims a slot with one compare-and-swap, fills it, and marks it ready with its
+ * sequence number. A full ring drops the record and counts it; the reader never waits. It holds no
+ * pointers, so that it can lie in memory shared with client processes; a producer that dies between
+ * claim and mark leaves one slot unready, which the consumer passes over after FB_ACCESS_PATIENCE
+ * polls.
  */
 #ifndef FB_PROTO_ACCESS_H
 #define FB_PROTO_ACCESS_H
@@ -19,10 +21,10 @@
 #define FB_ACCESS_PATIENCE 100
 
 enum fb_access_outcome {
-    FB_ACCESS_MEMORY, /* served from DRAM, or from a segment not yet written */
-    FB_ACCESS_MEDIUM, /* served from PMem or NVMe */
+    FB_ACCESS_MEMORY,  /* served from DRAM, or from a segment not yet written */
+    FB_ACCESS_MEDIUM,  /* served from PMem or NVMe */
     FB_ACCESS_FETCHED, /* this access brought it from the source */
-    FB_ACCESS_JOINED, /* waited for a fetch somebody else had begun */
+    FB_ACCESS_JOINED,  /* waited for a fetch somebody else had begun */
     FB_ACCESS_FAILED,
 };
 
@@ -49,7 +51,7 @@ static_assert(sizeof(struct fb_access) == 48, "shared with clients");
 static_assert(sizeof(struct fb_access_slot) == 56, "shared with clients");
 
 struct fb_access_ring {
-    uint64_t capacity; /* a power of two */
+    uint64_t capacity;                              /* a power of two */
     _Atomic uint64_t tail FB_ALIGNED(FB_CACHELINE); /* producers claim here */
     _Atomic uint64_t dropped;
     uint64_t head FB_ALIGNED(FB_CACHELINE); /* the consumer's own */
@@ -73,8 +75,8 @@ static inline void fb_access_ring_init(struct fb_access_ring *ring, uint64_t cap
         atomic_init(&ring->slots[i].sequence, i);
 }
 
-/* A slot is free for position p when its sequence is p, ready when it is p + 1, and free for the next
- * round when the consumer has set it to p + capacity. */
+/* A slot is free for position p when its sequence is p, ready when it is p + 1, and free for the
+ * next round when the consumer has set it to p + capacity. */
 static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_access *record)
 {
     uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed);

@@ -1,0 +1,84 @@
+#include "cache/budget.h"
+
+#include <errno.h>
+
+#include "core/units.h"
+#include "proto/layout.h"
+
+#define REST_BYTES (12ULL << 20) /* code, stacks, libraries, small allocations */
+#define ITEM_BYTES_GUESS \
+    (16ULL << 10)               /* smaller items than this on average: the index fills first */
+#define ITEM_INDEX_BYTES  64ULL /* entry at 75% load, and its place in the segment's keys */
+#define FILE_BYTES_GUESS  256ULL
+#define STAGING           3u
+#define BUFFERS_MIN       24u
+#define BUFFERS_MAX       512u
+#define SEGMENT_MAX       (16ULL << 20)
+#define DRAM_SEGMENTS_MIN 4u
+
+/* 16 MiB, or a 1024th of the tier if that is smaller, but never so small that three items fill it.
+ */
+static uint64_t segment_size(const struct fb_cache_config *c, uint64_t tier_bytes, uint64_t most)
+{
+    uint64_t floor = 4ULL * c->block_bytes;
+    uint64_t size = fb_min_u64(SEGMENT_MAX, tier_bytes / 1024);
+
+    if (c->segment_bytes)
+        size = c->segment_bytes;
+    else
+        size = fb_min_u64(size, most);
+    return fb_align_up(fb_max_u64(size, floor), 4096);
+}
+
+static int too_small(uint64_t memory, struct fb_error *err)
+{
+    char text[FB_UNITS_TEXT_MAX];
+
+    return fb_error_set(
+        err, -EINVAL,
+        "%s of memory is too little for this block and segment size; use --memory 64M "
+        "or more, or smaller blocks and segments",
+        fb_format_size(text, memory));
+}
+
+int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget,
+                   struct fb_error *err)
+{
+    struct fb_budget b = {0};
+    uint64_t memory = c->memory_bytes;
+    uint64_t rest = REST_BYTES + memory / 50;
+    uint32_t buffer_bytes = fb_store_buffer_bytes(c->block_bytes);
+    uint64_t buffers, tables, storable, used;
+
+    if (memory < FB_MEMORY_MIN)
+        return too_small(memory, err);
+    b.nvme_segment_bytes = segment_size(c, c->cache_bytes, memory / 16);
+    b.pmem_segment_bytes = segment_size(c, c->pmem_bytes, memory / 16);
+    b.dram_segment_bytes = segment_size(c, memory, memory / 16);
+    b.nvme_staging = c->cache_bytes ? STAGING : 0;
+
+    buffers = fb_max_u64(BUFFERS_MIN, fb_min_u64(memory / 16 / buffer_bytes, BUFFERS_MAX));
+    b.fetch_buffers = (uint32_t)buffers;
+    b.medium_buffers = (uint32_t)(c->cache_bytes || c->pmem_bytes ? buffers / 2 : FB_READ_PIECES);
+    b.medium_buffers = (uint32_t)fb_max_u64(b.medium_buffers, FB_READ_PIECES);
+
+    storable = memory + c->cache_bytes + c->pmem_bytes;
+    tables = fb_min_u64(memory / 8, fb_max_u64(storable / ITEM_BYTES_GUESS, 65536) *
+                                        (ITEM_INDEX_BYTES + FILE_BYTES_GUESS));
+    b.max_items = tables / (ITEM_INDEX_BYTES + FILE_BYTES_GUESS);
+    b.files_bytes = b.max_items * FILE_BYTES_GUESS;
+
+    /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
+    used = rest + tables + (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
+           b.nvme_staging * b.nvme_segment_bytes +
+           (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);
+    if (used > memory)
+        return too_small(memory, err);
+    b.dram_bytes = memory - used;
+    if (b.dram_bytes / b.dram_segment_bytes < DRAM_SEGMENTS_MIN)
+        b.dram_bytes = 0;
+    if (!b.dram_bytes && !c->cache_bytes && !c->pmem_bytes)
+        return too_small(memory, err);
+    *ret_budget = b;
+    return 0;
+}

@@ -1,0 +1,290 @@
+/*
+ * Life of a cache and of the volumes attached to it.
+ *
+ * Building order: buffers and engine, store (which recovers what the media hold), policies, rings,
+ * the background thread; closing runs it backwards. A volume may be detached while its source
+ * hangs: the source ends every job it still owes, and detach waits only for our own callbacks to
+ * return.
+ */
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_INFO)};
+
+#define ENGINE_DEPTH 128
+
+void fb_cache_config_defaults(struct fb_cache_config *config)
+{
+    *config = (struct fb_cache_config){
+        .memory_bytes = 1ULL << 30,
+        .nvme_fill = 0.8,
+        .pmem_fill = 1.0,
+        .dram_fill = 1.0,
+        .free_space_ratio = 0.1,
+        .block_bytes = 256u << 10,
+        .max_fetches = 64,
+        .engine = FB_ENGINE_AUTO,
+        .evict = "lru",
+    };
+}
+
+static int check_config(const struct fb_cache_config *c, struct fb_error *err)
+{
+    if (c->block_bytes < FB_BLOCK_MIN || c->block_bytes > FB_BLOCK_MAX || c->block_bytes % 4096)
+        return fb_error_set(err, -EINVAL, "block size %u: use a multiple of 4K between 64K and 8M",
+                            c->block_bytes);
+    if (c->segment_bytes % 4096 || c->segment_bytes > FB_SEGMENT_SIZE_MAX)
+        return fb_error_set(err, -EINVAL, "segment size: use a multiple of 4K of at most 1G");
+    if (!fb_evict_find(c->evict))
+        return fb_error_set(err, -EINVAL, "there is no eviction policy '%s'; choose one of %s",
+                            c->evict, FB_EVICT_NAMES);
+    if (c->cache_bytes && c->cache_dir_count == 0)
+        return fb_error_set(err, -EINVAL, "a cache size is given but no cache directory");
+    if (c->max_fetches == 0)
+        return fb_error_set(err, -EINVAL, "max-fetches must be at least 1");
+    return 0;
+}
+
+/* From fast to slow; a tier that has no bytes is left out. */
+static void plan_tiers(struct fb_cache *cache, struct fb_store_config *s)
+{
+    const struct fb_cache_config *c = &cache->config;
+    const struct fb_budget *b = &cache->budget;
+
+    if (b->dram_bytes)
+        s->tiers[s->tier_count++] = (struct fb_tier_config){.kind = FB_TIER_DRAM,
+                                                            .budget_bytes = b->dram_bytes,
+                                                            .fill = c->dram_fill,
+                                                            .segment_bytes = b->dram_segment_bytes,
+                                                            .huge_pages = 1};
+    if (c->pmem_bytes)
+        s->tiers[s->tier_count++] = (struct fb_tier_config){.kind = FB_TIER_PMEM,
+                                                            .budget_bytes = c->pmem_bytes,
+                                                            .fill = c->pmem_fill,
+                                                            .free_space_ratio = c->free_space_ratio,
+                                                            .segment_bytes = b->pmem_segment_bytes,
+                                                            .dir_count = 1,
+                                                            .dirs = {c->pmem_dir},
+                                                            .staging = 3,
+                                                            .engine = cache->engine};
+    if (c->cache_bytes) {
+        struct fb_tier_config *t = &s->tiers[s->tier_count++];
+
+        *t = (struct fb_tier_config){.kind = FB_TIER_NVME,
+                                     .budget_bytes = c->cache_bytes,
+                                     .fill = c->nvme_fill,
+                                     .free_space_ratio = c->free_space_ratio,
+                                     .segment_bytes = b->nvme_segment_bytes,
+                                     .dir_count = c->cache_dir_count,
+                                     .staging = b->nvme_staging,
+                                     .engine = cache->engine};
+        memcpy(t->dirs, c->cache_dirs, sizeof t->dirs);
+    }
+}
+
+static int open_parts(struct fb_cache *cache, struct fb_error *err)
+{
+    uint32_t buffer_bytes = fb_store_buffer_bytes(cache->config.block_bytes);
+    struct fb_store_config s = {.block_bytes = cache->config.block_bytes,
+                                .max_items = cache->budget.max_items,
+                                .files_bytes = cache->budget.files_bytes};
+    int rc;
+
+    rc = fb_engine_create(cache->config.engine, ENGINE_DEPTH, &cache->engine);
+    if (rc < 0)
+        return fb_error_set(err, rc, "cannot start the I/O engine: %s", fb_strerror(rc));
+    rc = fb_buffer_pool_create(cache->budget.fetch_buffers, buffer_bytes, &cache->fetch_pool);
+    if (rc == 0)
+        rc = fb_buffer_pool_create(cache->budget.medium_buffers, buffer_bytes, &cache->medium_pool);
+    if (rc < 0)
+        return fb_error_set(err, rc, "cannot set up buffers: %s", fb_strerror(rc));
+    s.buffers = cache->medium_pool;
+    plan_tiers(cache, &s);
+    rc = fb_store_open(&s, &cache->store, err);
+    if (rc < 0)
+        return rc;
+    cache->files = fb_store_files(cache->store);
+    rc = fb_place_open(cache);
+    for (unsigned i = 0; i < FB_ACCESS_RINGS && rc == 0; i++) {
+        cache->rings[i] = aligned_alloc(
+            FB_CACHELINE, fb_align_up(fb_access_ring_bytes(FB_ACCESS_SLOTS), FB_CACHELINE));
+        if (cache->rings[i])
+            fb_access_ring_init(cache->rings[i], FB_ACCESS_SLOTS);
+        else
+            rc = -ENOMEM;
+    }
+    if (rc == 0)
+        rc = fb_watch_start(cache);
+    return rc < 0 ? fb_error_set(err, rc, "cannot start the cache: %s", fb_strerror(rc)) : 0;
+}
+
+int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_cache,
+                  struct fb_error *err)
+{
+    struct fb_cache *cache;
+    int rc = check_config(config, err);
+
+    if (rc < 0)
+        return rc;
+    cache = fb_alloc(sizeof *cache);
+    if (!cache)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    cache->config = *config;
+    cache->evict = fb_evict_find(config->evict);
+    fb_metrics_init(&cache->metrics, metric_infos, FB_ARRAY_SIZE(metric_infos));
+    fb_mutex_init(&cache->fetch_lock, FB_RANK_FETCH);
+    fb_mutex_init(&cache->meta_lock, FB_RANK_META);
+    fb_list_init(&cache->waiting);
+    fb_list_init(&cache->volumes);
+    for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++)
+        fb_list_init(&cache->fetches[i]);
+    for (unsigned i = 0; i < FB_LOOKUP_BUCKETS; i++)
+        fb_list_init(&cache->lookups[i]);
+    rc = fb_budget_plan(config, &cache->budget, err);
+    if (rc == 0)
+        rc = open_parts(cache, err);
+    if (rc < 0) {
+        fb_cache_close(cache);
+        return rc;
+    }
+    *ret_cache = cache;
+    return 0;
+}
+
+void fb_cache_close(struct fb_cache *cache)
+{
+    if (!cache)
+        return;
+    fb_watch_stop(cache);
+    fb_store_close(cache->store, false);
+    fb_place_close(cache);
+    for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
+        free(cache->rings[i]);
+    fb_buffer_pool_destroy(cache->medium_pool);
+    fb_buffer_pool_destroy(cache->fetch_pool);
+    fb_engine_destroy(cache->engine);
+    fb_mutex_destroy(&cache->meta_lock);
+    fb_mutex_destroy(&cache->fetch_lock);
+    free(cache);
+}
+
+struct fb_store *fb_cache_store(struct fb_cache *cache)
+{
+    return cache->store;
+}
+
+struct fb_files *fb_cache_files(struct fb_cache *cache)
+{
+    return cache->files;
+}
+
+struct fb_metrics *fb_cache_metrics(struct fb_cache *cache)
+{
+    return &cache->metrics;
+}
+
+/* ---- volumes ---- */
+
+int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
+                     const struct fb_volume_config *config, struct fb_volume **ret_volume,
+                     struct fb_error *err)
+{
+    struct fb_volume *volume = fb_alloc(sizeof *volume);
+    int rc =
+        volume ? fb_store_source_id(cache->store, fb_source_uri(source), &volume->id) : -ENOMEM;
+
+    if (rc < 0) {
+        fb_source_close(source);
+        free(volume);
+        return fb_error_set(err, rc, "cannot attach the source: %s", fb_strerror(rc));
+    }
+    volume->cache = cache;
+    volume->source = source;
+    volume->config = *config;
+    fb_list_init(&volume->pending);
+    fb_cond_init(&volume->idle);
+    fb_mutex_lock(&cache->fetch_lock);
+    fb_list_push_back(&cache->volumes, &volume->link);
+    fb_mutex_unlock(&cache->fetch_lock);
+    *ret_volume = volume;
+    return 0;
+}
+
+void fb_volume_enter(struct fb_volume *volume)
+{
+    fb_mutex_lock(&volume->cache->fetch_lock);
+    volume->busy++;
+    fb_mutex_unlock(&volume->cache->fetch_lock);
+}
+
+void fb_volume_leave(struct fb_volume *volume)
+{
+    struct fb_cache *cache = volume->cache;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    if (--volume->busy == 0)
+        fb_cond_broadcast(&volume->idle);
+    fb_mutex_unlock(&cache->fetch_lock);
+}
+
+void fb_volume_detach(struct fb_volume *volume)
+{
+    struct fb_cache *cache;
+
+    if (!volume)
+        return;
+    cache = volume->cache;
+    fb_source_close(volume->source); /* every job it owed us has been answered now */
+    fb_mutex_lock(&cache->fetch_lock);
+    while (volume->busy > 0 || volume->running > 0)
+        fb_cond_wait(&volume->idle, &cache->fetch_lock, FB_NEVER_NS);
+    fb_list_remove(&volume->link);
+    fb_mutex_unlock(&cache->fetch_lock);
+    fb_cond_destroy(&volume->idle);
+    free(volume);
+}
+
+struct fb_source *fb_volume_source(struct fb_volume *volume)
+{
+    return volume->source;
+}
+
+struct fb_cache *fb_volume_cache(struct fb_volume *volume)
+{
+    return volume->cache;
+}
+
+uint16_t fb_volume_id(const struct fb_volume *volume)
+{
+    return volume->id;
+}
+
+int64_t fb_volume_timeout_ns(const struct fb_volume *volume)
+{
+    return volume->config.timeout_ns;
+}
+
+/* ---- evicting by hand ---- */
+
+static void evict_one(void *arg, uint32_t file)
+{
+    struct fb_volume *volume = arg;
+    struct fb_cache *cache = volume->cache;
+
+    fb_store_forget(cache->store, file);
+    fb_files_set_valid_until(cache->files, file, 0);
+    if (volume->config.retired)
+        volume->config.retired(volume->config.arg, file);
+    fb_files_unref(cache->files, file, 1);
+}
+
+uint64_t fb_cache_evict(struct fb_volume *volume, const char *path)
+{
+    return fb_files_visit(volume->cache->files, volume->id, path, evict_one, volume);
+}

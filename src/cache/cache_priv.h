@@ -1,0 +1,115 @@
+/*
+ * cache/cache_priv.h - what the files of this module share.
+ *
+ *     read.c   splits a read into pieces, one an item, and joins their answers
+ *     fetch.c  one fetch an item, adjacent ones in one request, within limits
+ *     place.c  which tier an item enters, what leaves, what moves down or up
+ *     meta.c   names: look-ups, revalidation, what to believe during an outage
+ *     cache.c  life of cache and volumes; watch.c: the background thread
+ *
+ * Locks: fetch_lock (FB_RANK_FETCH) guards the table of fetches, the volumes' queues and the list
+ * of reads waiting for buffers; meta_lock (FB_RANK_META) the table of look-ups; admit_lock
+ * (FB_RANK_ADMIT) the choice of victims. None is held while a `done` runs or a source is called.
+ */
+#ifndef FB_CACHE_CACHE_PRIV_H
+#define FB_CACHE_CACHE_PRIV_H
+
+#include <pthread.h>
+
+#include "base/list.h"
+#include "cache/budget.h"
+#include "cache/cache.h"
+#include "core/lock.h"
+#include "policy/evict.h"
+#include "proto/access.h"
+
+#define FB_FETCH_BUCKETS  1024u
+#define FB_LOOKUP_BUCKETS 256u
+#define FB_ACCESS_RINGS   4u
+#define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
+#define FB_VOLUMES_MAX    256u
+
+struct fb_tier_place {
+    void *policy_state;
+    struct fb_segment_info *infos; /* room for every slot of the tier */
+    uint32_t infos_max;
+};
+
+struct fb_cache {
+    struct fb_cache_config config;
+    struct fb_budget budget;
+    struct fb_metrics metrics;
+    struct fb_engine *engine;
+    struct fb_buffer_pool *fetch_pool;
+    struct fb_buffer_pool *medium_pool;
+    struct fb_store *store;
+    struct fb_files *files;
+    const struct fb_evict_ops *evict;
+
+    struct fb_mutex fetch_lock;
+    struct fb_list fetches[FB_FETCH_BUCKETS];
+    struct fb_list waiting; /* reads that wait for buffers */
+    struct fb_list volumes;
+
+    struct fb_mutex meta_lock;
+    struct fb_list lookups[FB_LOOKUP_BUCKETS];
+
+    struct fb_mutex admit_lock;
+    struct fb_tier_place places[FB_TIERS_MAX];
+
+    struct fb_access_ring *rings[FB_ACCESS_RINGS];
+
+    struct fb_mutex watch_lock;
+    struct fb_cond watch_cond;
+    bool watch_stop;
+    bool watch_running;
+    pthread_t watch;
+};
+
+struct fb_volume {
+    struct fb_cache *cache;
+    struct fb_source *source;
+    struct fb_volume_config config;
+    uint16_t id;
+    struct fb_list link;
+    struct fb_list pending; /* fetches not yet sent, guarded by fetch_lock */
+    unsigned running;       /* requests at the source, likewise */
+    unsigned busy;          /* callbacks of ours that have not returned, likewise */
+    struct fb_cond idle;
+};
+
+/* read.c */
+void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome);
+void fb_read_expire(struct fb_cache *cache, int64_t now_ns);
+
+/* fetch.c */
+void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer);
+void fb_fetch_pump(struct fb_volume *volume);
+void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns);
+
+/* Marks that a callback works on the volume, so that detach waits for it. */
+void fb_volume_enter(struct fb_volume *volume);
+void fb_volume_leave(struct fb_volume *volume);
+
+/* place.c */
+FB_MUST_CHECK int fb_place_open(struct fb_cache *cache);
+void fb_place_close(struct fb_cache *cache);
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item);
+void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
+void fb_place_tick(struct fb_cache *cache);
+
+/* meta.c: what the source said of a path. Returns the look-up's result; *ret_file has a reference.
+ */
+FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
+                                 const struct fb_attr *attr, uint32_t *ret_file);
+
+/* watch.c */
+FB_MUST_CHECK int fb_watch_start(struct fb_cache *cache);
+void fb_watch_stop(struct fb_cache *cache);
+
+static inline void fb_cache_note(struct fb_cache *cache, const struct fb_access *access)
+{
+    fb_access_push(cache->rings[fb_thread_index() % FB_ACCESS_RINGS], access);
+}
+
+#endif

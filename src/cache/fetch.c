@@ -1,0 +1,372 @@
+/*
+ * Fetches: one an item however many wait, adjacent ones in one request, within limits.
+ *
+ *     QUEUED ── pump ──► RUNNING ── the source answers ──► ANSWERED ── admitted ──► gone
+ *                                                  └─ failed ──► gone
+ *
+ * A fetch is in the table from the first miss until its bytes have been admitted, so whoever misses
+ * in between joins it: while QUEUED or RUNNING as a waiter, while ANSWERED by taking its buffer.
+ * The pump sends the oldest queued fetch together with its queued neighbours in the same file, up
+ * to FB_SOURCE_READ_MAX, and keeps at most max_fetches requests at a source.
+ *
+ * Failures are answered to all who wait and not remembered. A version that changed retires the
+ * record on the spot, as the source has just told us what is there now.
+ */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+#define RUN_MAX 32u /* items in one request */
+
+enum fetch_state {
+    FETCH_QUEUED,
+    FETCH_RUNNING,
+    FETCH_ANSWERED,
+};
+
+struct fetch {
+    struct fb_list table_link;
+    struct fb_list queue_link;
+    struct fb_list waiters; /* pieces */
+    struct fb_volume *volume;
+    struct fb_buffer *buffer;
+    uint64_t key;
+    uint32_t file; /* with a reference */
+    uint32_t block;
+    uint32_t length;
+    enum fetch_state state;
+    int64_t deadline_ns;
+    struct fb_caller caller;
+};
+
+/* One request to the source: neighbours in one file. */
+struct run {
+    struct fb_volume *volume;
+    struct fetch *fetches[RUN_MAX];
+    unsigned count;
+};
+
+static_assert(RUN_MAX <= FB_SOURCE_IOV_MAX, "each item of a run has its own buffer");
+
+static struct fb_list *bucket(struct fb_cache *cache, uint64_t key)
+{
+    return &cache->fetches[fb_mix64(key) % FB_FETCH_BUCKETS];
+}
+
+static struct fetch *find_locked(struct fb_cache *cache, uint64_t key)
+{
+    struct fb_list *head = bucket(cache, key), *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, head) {
+        struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
+
+        if (f->key == key)
+            return f;
+    }
+    return NULL;
+}
+
+static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
+{
+    struct fb_read *read = piece->read;
+    struct fetch *f = fb_alloc(sizeof *f);
+
+    if (!f)
+        return NULL;
+    f->volume = read->volume;
+    f->buffer = buffer;
+    f->key = fb_item_key(read->file, piece->block);
+    f->file = read->file;
+    f->block = piece->block;
+    f->length = piece->item_length;
+    f->deadline_ns = read->deadline_ns;
+    f->caller = read->caller;
+    fb_list_init(&f->waiters);
+    fb_list_init(&f->queue_link);
+    fb_files_ref(read->volume->cache->files, f->file, 1);
+    return f;
+}
+
+static void fetch_free(struct fetch *f)
+{
+    fb_files_unref(f->volume->cache->files, f->file, 1);
+    fb_buffer_put(f->buffer);
+    free(f);
+}
+
+/* Takes `buffer` over. The caller pumps when it has no more to add. */
+void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
+{
+    struct fb_cache *cache = piece->read->volume->cache;
+    struct fetch *fresh = fetch_new(piece, buffer), *f;
+    bool answered = false;
+
+    if (!fresh) {
+        fb_buffer_put(buffer);
+        fb_piece_done(piece, -ENOMEM, FB_ACCESS_FAILED);
+        return;
+    }
+    fb_mutex_lock(&cache->fetch_lock);
+    f = find_locked(cache, fresh->key);
+    if (!f) {
+        f = fresh;
+        fresh = NULL;
+        piece->outcome = FB_ACCESS_FETCHED;
+        fb_list_push_back(bucket(cache, f->key), &f->table_link);
+        fb_list_push_back(&f->volume->pending, &f->queue_link);
+    } else {
+        piece->outcome = FB_ACCESS_JOINED;
+    }
+    answered = f->state == FETCH_ANSWERED;
+    if (answered) {
+        piece->buffer = fb_buffer_ref(f->buffer);
+        piece->data = piece->buffer->data + piece->offset;
+    } else {
+        fb_list_push_back(&f->waiters, &piece->link);
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    if (fresh)
+        fetch_free(fresh);
+    if (answered)
+        fb_piece_done(piece, 0, FB_ACCESS_JOINED);
+}
+
+/* Ends the waiting: with bytes, or with an error, which also takes the fetch out of the table. */
+static void fetch_answer(struct fetch *f, int result)
+{
+    struct fb_cache *cache = f->volume->cache;
+    struct fb_list waiters, *it, *tmp;
+
+    fb_list_init(&waiters);
+    fb_mutex_lock(&cache->fetch_lock);
+    f->state = FETCH_ANSWERED;
+    fb_list_splice(&waiters, &f->waiters);
+    if (result < 0)
+        fb_list_remove(&f->table_link);
+    fb_mutex_unlock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &waiters) {
+        struct fb_piece *piece = FB_LIST_ENTRY(it, struct fb_piece, link);
+
+        fb_list_remove(it);
+        if (result == 0) {
+            piece->buffer = fb_buffer_ref(f->buffer);
+            piece->data = piece->buffer->data + piece->offset;
+        }
+        fb_piece_done(piece, result, piece->outcome);
+    }
+}
+
+/* The bytes are good and all who waited have them: keep them, unless the file is too young. */
+static void fetch_keep(struct fetch *f, bool keep)
+{
+    struct fb_cache *cache = f->volume->cache;
+    struct fb_item item = {
+        .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
+
+    if (keep)
+        fb_place_admit(cache, &item);
+    fb_mutex_lock(&cache->fetch_lock);
+    fb_list_remove(&f->table_link);
+    fb_mutex_unlock(&cache->fetch_lock);
+    fetch_free(f);
+}
+
+static int run_verdict(const struct run *run, const struct fb_source_job *job, unsigned i)
+{
+    uint64_t before = 0;
+
+    if (job->result < 0)
+        return job->result;
+    for (unsigned j = 0; j < i; j++)
+        before += run->fetches[j]->length;
+    return before + run->fetches[i]->length <= job->bytes ? 0 : -EIO;
+}
+
+/* Whether the bytes may be kept; asked at the end of the fetch, with the clock of then. */
+static bool may_keep(struct run *run)
+{
+    struct fb_cache *cache = run->volume->cache;
+    const struct fb_version *v = fb_files_version(cache->files, run->fetches[0]->file);
+
+    if (run->volume->config.bypass)
+        return false;
+    if (fb_version_settled(v, fb_wall_ns() - FB_NS_PER_MS))
+        return true;
+    fb_metric_add(&cache->metrics, FB_CM_UNSETTLED, run->count);
+    return false;
+}
+
+static void source_changed(struct run *run, const struct fb_source_job *job)
+{
+    struct fb_cache *cache = run->volume->cache;
+    uint32_t file = FB_FILE_NONE;
+
+    fb_metric_add(&cache->metrics, FB_CM_STALE, run->count);
+    if (fb_meta_settle(run->volume, job->path, 0, &job->attr, &file) == 0)
+        fb_files_unref(cache->files, file, 1);
+}
+
+static void run_done(struct fb_source_job *job)
+{
+    struct run *run = job->arg;
+    struct fb_volume *volume = run->volume;
+    struct fb_cache *cache = volume->cache;
+    bool keep = job->result == 0 && may_keep(run);
+    int verdicts[RUN_MAX];
+
+    fb_volume_enter(volume);
+    fb_mutex_lock(&cache->fetch_lock);
+    volume->running--;
+    fb_mutex_unlock(&cache->fetch_lock);
+    fb_metric_add(&cache->metrics, FB_CM_FETCH_BYTES, job->result == 0 ? job->bytes : 0);
+    if (job->result < 0)
+        fb_metric_add(&cache->metrics, FB_CM_FETCH_ERRORS, 1);
+    if (job->result == -ESTALE)
+        source_changed(run, job);
+    for (unsigned i = 0; i < run->count; i++) {
+        verdicts[i] = run_verdict(run, job, i);
+        fetch_answer(run->fetches[i], verdicts[i]);
+    }
+    fb_fetch_pump(volume);
+    for (unsigned i = 0; i < run->count; i++) {
+        if (verdicts[i] == 0)
+            fetch_keep(run->fetches[i], keep);
+        else
+            fetch_free(run->fetches[i]);
+    }
+    free(run);
+    fb_source_job_put(job);
+    fb_volume_leave(volume);
+}
+
+/* Takes the oldest queued fetch and its queued neighbours. */
+static void gather_locked(struct fb_volume *volume, struct run *run)
+{
+    struct fb_cache *cache = volume->cache;
+    struct fetch *first = FB_LIST_ENTRY(volume->pending.next, struct fetch, queue_link);
+    unsigned most = (unsigned)fb_min_u64(RUN_MAX, FB_SOURCE_READ_MAX / cache->config.block_bytes);
+    struct fetch *f = first;
+
+    if (most == 0)
+        most = 1;
+    for (unsigned back = 1; back < most && f->block > 0; back++) {
+        struct fetch *before = find_locked(cache, f->key - 1);
+
+        if (!before || before->state != FETCH_QUEUED || before->volume != volume)
+            break;
+        f = before;
+    }
+    run->volume = volume;
+    while (f && f->state == FETCH_QUEUED && f->volume == volume && run->count < most) {
+        f->state = FETCH_RUNNING;
+        fb_list_remove(&f->queue_link);
+        run->fetches[run->count++] = f;
+        f = f->block == UINT32_MAX ? NULL : find_locked(cache, f->key + 1);
+    }
+}
+
+/* A job for the run, or NULL without memory. */
+static struct fb_source_job *run_job(struct run *run)
+{
+    struct fb_cache *cache = run->volume->cache;
+    struct fetch *first = run->fetches[0];
+    struct fb_source_job *job =
+        fb_source_job_new(FB_SOURCE_READ, fb_files_path(cache->files, first->file, NULL));
+
+    if (!job)
+        return NULL;
+    job->caller = first->caller;
+    job->deadline_ns = first->deadline_ns;
+    job->offset = (uint64_t)first->block * cache->config.block_bytes;
+    job->expected = *fb_files_version(cache->files, first->file);
+    job->expect = &job->expected;
+    for (unsigned i = 0; i < run->count; i++) {
+        struct fetch *f = run->fetches[i];
+
+        job->buffers[i] = fb_buffer_ref(f->buffer);
+        job->iov[i] = (struct iovec){.iov_base = f->buffer->data, .iov_len = f->length};
+        if (f->deadline_ns > job->deadline_ns)
+            job->deadline_ns = f->deadline_ns;
+    }
+    job->buffer_count = run->count;
+    job->iov_count = run->count;
+    job->done = run_done;
+    job->arg = run;
+    return job;
+}
+
+static void run_fail(struct run *run, int result)
+{
+    for (unsigned i = 0; i < run->count; i++) {
+        fetch_answer(run->fetches[i], result);
+        fetch_free(run->fetches[i]);
+    }
+}
+
+/* Sends queued fetches for as long as the source may have more. */
+void fb_fetch_pump(struct fb_volume *volume)
+{
+    struct fb_cache *cache = volume->cache;
+
+    for (;;) {
+        struct run *run = fb_alloc(sizeof *run);
+        struct fb_source_job *job = NULL;
+
+        if (!run)
+            return; /* the next answer, or the watch thread, tries again */
+        fb_mutex_lock(&cache->fetch_lock);
+        if (volume->running < cache->config.max_fetches && !fb_list_empty(&volume->pending)) {
+            gather_locked(volume, run);
+            volume->running++;
+        }
+        fb_mutex_unlock(&cache->fetch_lock);
+        if (run->count == 0) {
+            free(run);
+            return;
+        }
+        job = run_job(run);
+        if (!job) {
+            fb_mutex_lock(&cache->fetch_lock);
+            volume->running--;
+            fb_mutex_unlock(&cache->fetch_lock);
+            run_fail(run, -ENOMEM);
+            free(run);
+            return;
+        }
+        fb_metric_add(&cache->metrics, FB_CM_FETCHES, 1);
+        fb_source_submit(volume->source, job);
+    }
+}
+
+/* Queued fetches whose time ran out before they could be sent. */
+void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
+{
+    struct fb_list expired, *v, *vtmp, *it, *tmp;
+
+    fb_list_init(&expired);
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (v, vtmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(v, struct fb_volume, link);
+
+        FB_LIST_FOREACH (it, tmp, &volume->pending) {
+            struct fetch *f = FB_LIST_ENTRY(it, struct fetch, queue_link);
+
+            if (f->deadline_ns > now_ns)
+                continue;
+            f->state = FETCH_RUNNING; /* nobody gathers it; joiners still get its answer */
+            fb_list_remove(it);
+            fb_list_push_back(&expired, it);
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &expired) {
+        struct fetch *f = FB_LIST_ENTRY(it, struct fetch, queue_link);
+
+        fb_list_remove(it);
+        fetch_answer(f, -ETIMEDOUT);
+        fetch_free(f);
+    }
+}

@@ -1,0 +1,242 @@
+/*
+ * Names: look-ups answered from the file table, or by the source.
+ *
+ *     lookup(path):
+ *         record current and valid ──────────────► answer
+ *         a question for this path under way ────► wait for its answer (unless a fresh one is
+ * demanded) else ask the source: attributes ──► same version: valid for another TTL other version:
+ * new record; the old one's items go, its door is told no such file ► record and items go outage
+ * ──────► what is known stays true for a second; unknown: the error
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+struct question {
+    struct fb_list link; /* in the table */
+    struct fb_list waiters;
+    struct fb_volume *volume;
+    char *path;
+    bool shared; /* others may wait for it */
+};
+
+static struct fb_list *bucket(struct fb_volume *volume, const char *path)
+{
+    uint64_t hash = fb_path_hash(volume->id, path, strlen(path));
+
+    return &volume->cache->lookups[hash % FB_LOOKUP_BUCKETS];
+}
+
+/* A record that is no longer current: its bytes go, and the door may tell the kernel. */
+static void retire(struct fb_volume *volume, uint32_t old)
+{
+    struct fb_cache *cache = volume->cache;
+
+    fb_store_forget(cache->store, old);
+    if (volume->config.retired)
+        volume->config.retired(volume->config.arg, old);
+    fb_files_unref(cache->files, old, 1);
+}
+
+static int learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                 uint32_t *ret_file)
+{
+    struct fb_cache *cache = volume->cache;
+    uint32_t old = FB_FILE_NONE;
+    int rc = fb_files_put(cache->files, volume->id, path, attr,
+                          fb_now_ns() + volume->config.metadata_ttl_ns, ret_file, &old);
+
+    if (rc < 0)
+        return rc;
+    if (rc == FB_FILES_CHANGED) {
+        fb_metric_add(&cache->metrics, FB_CM_CHANGED, 1);
+        retire(volume, old);
+    }
+    return 0;
+}
+
+/* Nothing was heard from the source: what is known stays true for a moment. */
+static int believe(struct fb_volume *volume, const char *path, int result, uint32_t *ret_file)
+{
+    struct fb_cache *cache = volume->cache;
+    uint32_t file = fb_files_find(cache->files, volume->id, path);
+
+    if (file == FB_FILE_NONE)
+        return result;
+    fb_files_set_valid_until(cache->files, file, fb_now_ns() + FB_OUTAGE_GRACE_NS);
+    fb_metric_add(&cache->metrics, FB_CM_OUTAGE_ANSWERS, 1);
+    *ret_file = file;
+    return 0;
+}
+
+int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
+                   const struct fb_attr *attr, uint32_t *ret_file)
+{
+    uint32_t old;
+
+    if (result == 0)
+        return learn(volume, path, attr, ret_file);
+    if (fb_source_is_outage(result))
+        return believe(volume, path, result, ret_file);
+    if (result == -ENOENT || result == -ENOTDIR) {
+        old = fb_files_remove(volume->cache->files, volume->id, path);
+        if (old != FB_FILE_NONE)
+            retire(volume, old);
+    }
+    return result;
+}
+
+int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                   uint32_t *ret_file)
+{
+    return learn(volume, path, attr, ret_file);
+}
+
+static void answer(struct fb_lookup *lookup, int result, uint32_t file)
+{
+    struct fb_files *files = lookup->volume->cache->files;
+
+    lookup->result = result;
+    lookup->file = FB_FILE_NONE;
+    if (result == 0) {
+        lookup->file = file;
+        lookup->valid_until_ns = fb_files_valid_until(files, file);
+        fb_files_attr(files, file, &lookup->attr);
+    }
+    lookup->done(lookup);
+}
+
+static void question_free(struct question *q)
+{
+    free(q->path);
+    free(q);
+}
+
+static void stat_done(struct fb_source_job *job)
+{
+    struct question *q = job->arg;
+    struct fb_volume *volume = q->volume;
+    struct fb_cache *cache = volume->cache;
+    struct fb_list waiters, *it, *tmp;
+    uint32_t file = FB_FILE_NONE;
+    int result;
+
+    result = fb_meta_settle(volume, q->path, job->result, &job->attr, &file);
+    fb_list_init(&waiters);
+    fb_mutex_lock(&cache->meta_lock);
+    fb_list_remove(&q->link);
+    fb_list_splice(&waiters, &q->waiters);
+    fb_mutex_unlock(&cache->meta_lock);
+    FB_LIST_FOREACH (it, tmp, &waiters) {
+        fb_list_remove(it);
+        if (file != FB_FILE_NONE)
+            fb_files_ref(cache->files, file, 1);
+        answer(FB_LIST_ENTRY(it, struct fb_lookup, link), result, file);
+    }
+    if (file != FB_FILE_NONE)
+        fb_files_unref(cache->files, file, 1);
+    question_free(q);
+    fb_source_job_put(job);
+    fb_volume_leave(volume);
+}
+
+/* Joins a question under way, or asks. */
+static int ask(struct fb_lookup *lookup)
+{
+    struct fb_volume *volume = lookup->volume;
+    struct fb_cache *cache = volume->cache;
+    bool shared = !lookup->revalidate && volume->config.metadata_ttl_ns > 0;
+    struct question *q = fb_alloc(sizeof *q);
+    char *path = fb_strdup(lookup->path);
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, lookup->path);
+    struct fb_list *it, *tmp;
+
+    if (!q || !path || !job) {
+        free(q);
+        free(path);
+        fb_source_job_put(job);
+        return -ENOMEM;
+    }
+    *q = (struct question){.volume = volume, .path = path, .shared = shared};
+    fb_list_init(&q->link);
+    fb_list_init(&q->waiters);
+    fb_mutex_lock(&cache->meta_lock);
+    if (shared) {
+        FB_LIST_FOREACH (it, tmp, bucket(volume, path)) {
+            struct question *other = FB_LIST_ENTRY(it, struct question, link);
+
+            if (other->volume != volume || strcmp(other->path, path) != 0)
+                continue;
+            fb_list_push_back(&other->waiters, &lookup->link);
+            fb_mutex_unlock(&cache->meta_lock);
+            question_free(q);
+            fb_source_job_put(job);
+            return 0;
+        }
+        fb_list_push_back(bucket(volume, path), &q->link);
+    }
+    fb_list_push_back(&q->waiters, &lookup->link);
+    fb_mutex_unlock(&cache->meta_lock);
+    fb_volume_enter(volume); /* left in stat_done */
+    fb_metric_add(&cache->metrics, FB_CM_STATS, 1);
+    job->caller = lookup->caller;
+    job->deadline_ns = lookup->deadline_ns;
+    job->done = stat_done;
+    job->arg = q;
+    fb_source_submit(volume->source, job);
+    return 0;
+}
+
+void fb_cache_lookup(struct fb_lookup *lookup)
+{
+    struct fb_volume *volume = lookup->volume;
+    struct fb_files *files = volume->cache->files;
+    int64_t now_ns = fb_now_ns();
+    uint32_t file = FB_FILE_NONE;
+    int rc;
+
+    if (lookup->deadline_ns == 0)
+        lookup->deadline_ns = now_ns + volume->config.timeout_ns;
+    if (strlen(lookup->path) >= FB_PATH_MAX) {
+        answer(lookup, -ENAMETOOLONG, FB_FILE_NONE);
+        return;
+    }
+    if (!lookup->revalidate)
+        file = fb_files_find(files, volume->id, lookup->path);
+    if (file != FB_FILE_NONE && fb_files_valid_until(files, file) > now_ns) {
+        answer(lookup, 0, file);
+        return;
+    }
+    if (file != FB_FILE_NONE)
+        fb_files_unref(files, file, 1);
+    rc = ask(lookup);
+    if (rc < 0)
+        answer(lookup, rc, FB_FILE_NONE);
+}
+
+/* ---- for those who can wait ---- */
+
+static void wake(struct fb_lookup *lookup)
+{
+    fb_event_set(lookup->arg);
+}
+
+int fb_cache_stat(struct fb_volume *volume, const char *path, uint32_t *ret_file,
+                  struct fb_attr *ret_attr)
+{
+    struct fb_event answered;
+    struct fb_lookup lookup = {.volume = volume, .path = path, .done = wake, .arg = &answered};
+
+    fb_event_init(&answered);
+    fb_cache_lookup(&lookup);
+    fb_event_wait(&answered);
+    if (lookup.result == 0) {
+        *ret_file = lookup.file;
+        if (ret_attr)
+            *ret_attr = lookup.attr;
+    }
+    return lookup.result;
+}

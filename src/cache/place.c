@@ -1,0 +1,173 @@
+/*
+ * Placement: which tier an item enters, what leaves to make room, what moves.
+ *
+ *     admit(item):                                        FitCache's order
+ *         the fastest tier with room takes it
+ *         no tier has room: the fastest tier evicts a segment (its policy chooses), then takes it
+ *     evict(tier):
+ *         live items that are current, worth keeping and without another copy move to the next
+ * tier, which evicts in turn when it is full; the rest is forgotten promote(item): a copy in DRAM
+ * when there is room without evicting; its place below is kept
+ *
+ * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for
+ * disk writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
+ * counted.
+ */
+#include <errno.h>
+
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+
+#define ADMIT_PATIENCE_NS (2 * FB_NS_PER_S)
+#define ADMIT_TRIES       16
+#define EXCESS_PER_TICK   64 /* segments given up in one round when the disk runs out of space */
+
+int fb_place_open(struct fb_cache *cache)
+{
+    fb_mutex_init(&cache->admit_lock, FB_RANK_ADMIT);
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
+        struct fb_tier_place *p = &cache->places[t];
+
+        p->infos_max = fb_tier_slots(fb_store_tier(cache->store, t));
+        p->infos = fb_alloc_array(p->infos_max ? p->infos_max : 1, sizeof *p->infos);
+        p->policy_state = fb_alloc(cache->evict->state_bytes ? cache->evict->state_bytes : 1);
+        if (!p->infos || !p->policy_state)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+void fb_place_close(struct fb_cache *cache)
+{
+    for (unsigned t = 0; t < FB_TIERS_MAX; t++) {
+        free(cache->places[t].infos);
+        free(cache->places[t].policy_state);
+    }
+    fb_mutex_destroy(&cache->admit_lock);
+}
+
+struct demotion {
+    struct fb_cache *cache;
+    unsigned tier; /* that the items leave */
+    int64_t until_ns;
+    int64_t now_ns;
+};
+
+static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
+    FB_REQUIRES(&cache->admit_lock);
+
+/* Appends to `tier`, evicting there when needed. Under the admit lock. */
+static int append_evicting(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
+                           int64_t until_ns) FB_REQUIRES(&cache->admit_lock)
+{
+    for (int i = 0; i < ADMIT_TRIES; i++) {
+        int rc = fb_store_append(cache->store, tier, item);
+
+        if (rc == FB_STORE_BUSY) {
+            if (fb_now_ns() >= until_ns)
+                return -EBUSY;
+            fb_store_wait_writes(cache->store, until_ns);
+        } else if (rc == FB_STORE_FULL) {
+            rc = make_room(cache, tier, until_ns);
+            if (rc < 0)
+                return rc;
+        } else {
+            return rc;
+        }
+    }
+    return -ENOSPC;
+}
+
+/* Called by the store, from make_room, with the admit lock held. */
+static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
+{
+    struct demotion *d = arg;
+    struct fb_cache *cache = d->cache;
+    const struct fb_evict_ops *evict = cache->evict;
+
+    if (!victim->item.data || victim->other_copy || !victim->current)
+        return;
+    if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns))
+        return;
+    if (append_evicting(cache, d->tier + 1, &victim->item, d->until_ns) == 0)
+        fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
+}
+
+/* Empties one segment of a tier. -ENOSPC: none can go now. */
+static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
+{
+    struct fb_tier_place *p = &cache->places[tier];
+    uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
+    bool lower = tier + 1 < fb_store_tiers(cache->store);
+    struct demotion d = {.cache = cache, .tier = tier, .until_ns = until_ns, .now_ns = fb_now_ns()};
+    uint32_t free_to_go = 0, pick;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (!p->infos[i].pinned)
+            p->infos[free_to_go++] = p->infos[i];
+    if (free_to_go == 0)
+        return -ENOSPC;
+    pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, d.now_ns);
+    return fb_store_evict(cache->store, p->infos[pick].no, lower, lower ? demote : NULL, &d);
+}
+
+static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_t until_ns)
+{
+    int rc;
+
+    fb_mutex_lock(&cache->admit_lock);
+    rc = append_evicting(cache, 0, item, until_ns);
+    fb_mutex_unlock(&cache->admit_lock);
+    return rc;
+}
+
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item)
+{
+    static _Atomic int64_t last_warning_ns;
+    int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
+    int rc = FB_STORE_FULL;
+
+    for (unsigned t = 0; t < fb_store_tiers(cache->store) && rc == FB_STORE_FULL; t++) {
+        if (!fb_store_has_room(cache->store, t))
+            continue;
+        while ((rc = fb_store_append(cache->store, t, item)) == FB_STORE_BUSY &&
+               fb_now_ns() < until_ns)
+            fb_store_wait_writes(cache->store, until_ns);
+    }
+    if (rc == FB_STORE_FULL)
+        rc = admit_full(cache, item, until_ns);
+    if (rc == 0) {
+        fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);
+        return;
+    }
+    fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
+    if (fb_log_limited(&last_warning_ns))
+        fb_log_warn("an item could not be kept: %s", rc < 0 ? fb_strerror(rc) : "disk is busy");
+}
+
+void fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
+{
+    if (fb_store_append(cache->store, 0, item) == 0)
+        fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);
+}
+
+/* Gives space back where a file system has fallen under its floor. */
+void fb_place_tick(struct fb_cache *cache)
+{
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
+        struct fb_tier *tier = fb_store_tier(cache->store, t);
+        int64_t excess = fb_tier_excess(tier);
+
+        if (excess <= 0)
+            continue;
+        fb_mutex_lock(&cache->admit_lock);
+        for (int i = 0; i < EXCESS_PER_TICK && excess > 0; i++) {
+            if (make_room(cache, t, fb_now_ns() + ADMIT_PATIENCE_NS) < 0)
+                break;
+            excess -= (int64_t)fb_tier_segment_bytes(tier);
+        }
+        fb_mutex_unlock(&cache->admit_lock);
+    }
+}

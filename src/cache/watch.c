@@ -1,0 +1,106 @@
+/*
+ * The background thread: drains access records, ends waits whose deadline has passed, keeps file
+ * systems above their floor. The brain will grow here; reads go on without it.
+ */
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/thread.h"
+
+#define TICK_NS     (100 * FB_NS_PER_MS)
+#define FLOOR_EVERY 10     /* ticks between looks at the file systems */
+#define DRAIN_MAX   65536u /* records in one tick, so that it ends under any load */
+
+static void drain(struct fb_cache *cache)
+{
+    uint64_t taken = 0, dropped = 0;
+    struct fb_access access;
+
+    for (unsigned r = 0; r < FB_ACCESS_RINGS; r++) {
+        struct fb_access_ring *ring = cache->rings[r];
+
+        for (unsigned i = 0; i < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(ring, &access); i++) {
+            taken++;
+            fb_store_touch(cache->store, access.key, access.loc, access.time_ns);
+        }
+        dropped += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+    }
+    fb_metric_add(&cache->metrics, FB_CM_ACCESS_RECORDS, taken);
+    fb_metric_set(&cache->metrics, FB_CM_ACCESS_DROPPED, dropped);
+}
+
+/* Fetches may have been left unsent for want of memory. */
+static void pump_all(struct fb_cache *cache)
+{
+    struct fb_list *it, *tmp;
+    struct fb_volume *volumes[FB_VOLUMES_MAX];
+    unsigned count = 0;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (!fb_list_empty(&volume->pending) && count < FB_VOLUMES_MAX) {
+            volume->busy++;
+            volumes[count++] = volume;
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    for (unsigned i = 0; i < count; i++) {
+        fb_fetch_pump(volumes[i]);
+        fb_volume_leave(volumes[i]);
+    }
+}
+
+void fb_cache_tick(struct fb_cache *cache)
+{
+    int64_t now_ns = fb_now_ns();
+
+    drain(cache);
+    fb_read_expire(cache, now_ns);
+    fb_fetch_expire(cache, now_ns);
+    pump_all(cache);
+}
+
+static void *watch_run(void *arg)
+{
+    struct fb_cache *cache = arg;
+    unsigned ticks = 0;
+
+    fb_mutex_lock(&cache->watch_lock);
+    while (!cache->watch_stop) {
+        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, fb_now_ns() + TICK_NS);
+        fb_mutex_unlock(&cache->watch_lock);
+        fb_cache_tick(cache);
+        if (++ticks % FLOOR_EVERY == 0)
+            fb_place_tick(cache);
+        fb_mutex_lock(&cache->watch_lock);
+    }
+    fb_mutex_unlock(&cache->watch_lock);
+    return NULL;
+}
+
+int fb_watch_start(struct fb_cache *cache)
+{
+    int rc;
+
+    fb_mutex_init(&cache->watch_lock, FB_RANK_WATCH);
+    fb_cond_init(&cache->watch_cond);
+    if (cache->config.no_watch)
+        return 0;
+    rc = fb_thread_start(&cache->watch, "fb-watch", watch_run, cache);
+    cache->watch_running = rc == 0;
+    return rc;
+}
+
+void fb_watch_stop(struct fb_cache *cache)
+{
+    if (cache->watch_running) {
+        fb_mutex_lock(&cache->watch_lock);
+        cache->watch_stop = true;
+        fb_cond_signal(&cache->watch_cond);
+        fb_mutex_unlock(&cache->watch_lock);
+        pthread_join(cache->watch, NULL);
+    }
+    fb_cond_destroy(&cache->watch_cond);
+    fb_mutex_destroy(&cache->watch_lock);
+}
