@@ -1,0 +1,139 @@
+#include <errno.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/mem.h"
+#include "source/job_priv.h"
+
+struct fb_source_job *fb_source_job_new(enum fb_source_op op, const char *path)
+{
+    struct fb_source_job *job = fb_alloc(sizeof *job);
+
+    if (!job)
+        return NULL;
+    job->op = op;
+    atomic_init(&job->refs, 1);
+    fb_list_init(&job->backend_link);
+    if (path) {
+        job->path = fb_strdup(path);
+        if (!job->path) {
+            free(job);
+            return NULL;
+        }
+    }
+    return job;
+}
+
+void fb_source_job_ref(struct fb_source_job *job)
+{
+    /* Relaxed: whoever takes a reference already has one. */
+    atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed);
+}
+
+void fb_source_job_put(struct fb_source_job *job)
+{
+    /* Release: our use of the job comes before the free; acquire: the free after all others' use.
+     */
+    if (!job || atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    FB_ASSERT(job->buffer_count <= FB_SOURCE_IOV_MAX);
+    for (unsigned i = 0; i < job->buffer_count; i++)
+        fb_buffer_put(job->buffers[i]);
+    free(job->data);
+    free(job->path);
+    free(job);
+}
+
+bool fb_source_job_leave(struct fb_source_job *job, enum fb_job_state to)
+{
+    uint32_t pending = FB_JOB_PENDING;
+
+    /* Acquire and release, its own partner: finish and expire meet here. */
+    return atomic_compare_exchange_strong_explicit(&job->state, &pending, to, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
+bool fb_source_job_expired(const struct fb_source_job *job)
+{
+    /* Relaxed: a hint; the exchange in fb_source_job_leave() decides. */
+    return atomic_load_explicit(&job->state, memory_order_relaxed) == FB_JOB_EXPIRED;
+}
+
+void fb_source_job_check(const struct fb_source_job *job)
+{
+    bool by_dir = job->op == FB_SOURCE_READDIR || job->op == FB_SOURCE_CLOSEDIR;
+    uint64_t length = 0;
+
+    FB_ASSERT(job->op < FB_SOURCE_OPS && job->done);
+    FB_ASSERT(by_dir ? job->dir != NULL : job->path || job->op == FB_SOURCE_STATFS);
+    FB_ASSERT(job->iov_count <= FB_SOURCE_IOV_MAX && job->buffer_count <= FB_SOURCE_IOV_MAX);
+    FB_ASSERT(!job->expect || job->expect == &job->expected);
+    for (unsigned i = 0; i < job->iov_count; i++) {
+        FB_ASSERT(job->iov[i].iov_len <= FB_SOURCE_READ_MAX);
+        length += job->iov[i].iov_len;
+    }
+    FB_ASSERT(length <= FB_SOURCE_READ_MAX);
+}
+
+bool fb_source_is_outage(int result)
+{
+    switch (-result) {
+    case 0:
+    case EACCES:
+    case E2BIG:
+    case EFBIG:
+    case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENODATA:
+    case ENOENT:
+    case ENOSYS:
+    case ENOTDIR:
+    case ENOTSUP:
+    case EOVERFLOW:
+    case EPERM:
+    case ERANGE:
+    case ESTALE:
+    case EXDEV:
+        return false;
+    default:
+        return result < 0;
+    }
+}
+
+struct waiter {
+    struct fb_mutex lock;
+    struct fb_cond cond;
+    bool answered;
+};
+
+static void wake_waiter(struct fb_source_job *job)
+{
+    struct waiter *w = job->arg;
+
+    fb_mutex_lock(&w->lock);
+    w->answered = true;
+    fb_cond_signal(&w->cond);
+    fb_mutex_unlock(&w->lock);
+}
+
+int fb_source_wait(struct fb_source *source, struct fb_source_job *job)
+{
+    struct waiter w = {.answered = false};
+
+    fb_mutex_init(&w.lock, FB_RANK_DEADLINE);
+    fb_cond_init(&w.cond);
+    job->done = wake_waiter;
+    job->arg = &w;
+    fb_source_submit(source, job);
+    fb_mutex_lock(&w.lock);
+    /* Not for ever: the source answers by the job's deadline. */
+    while (!w.answered)
+        fb_cond_wait(&w.cond, &w.lock, FB_NEVER_NS);
+    fb_mutex_unlock(&w.lock);
+    fb_cond_destroy(&w.cond);
+    fb_mutex_destroy(&w.lock);
+    return job->result;
+}

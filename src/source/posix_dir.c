@@ -1,0 +1,192 @@
+/*
+ * Listings. A directory is one descriptor, read with getdents64; a cookie is the kernel's own
+ * offset, so any READDIR may go on from any entry. The raw entries of one call are so few that all
+ * of them fit into what is left of the batch: nothing is read twice.
+ */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "core/mem.h"
+#include "source/posix_priv.h"
+
+/* An entry grows most when its name is shortest: from 24 bytes to 120. */
+#define GROWTH   5
+#define RAW_MAX  (FB_SOURCE_LIST_BYTES / GROWTH / 8 * 8)
+#define RAW_MIN  1024 /* room for less is not worth another call */
+#define NAME_OFF offsetof(struct dirent64, d_name)
+
+static_assert(sizeof(struct fb_source_dirent) + 8 <= GROWTH * 24, "a short name fits");
+static_assert(RAW_MIN >= sizeof(struct dirent64), "the longest name fits");
+
+struct posix_dir {
+    struct fb_source_dir base;
+    struct fb_list link;
+    int fd;
+    /* One READDIR at a time may use the descriptor's position; a second one, sent after the first
+     * expired, opens the directory again. Acquire and release hand `at` on. */
+    atomic_flag busy;
+    uint64_t at; /* the position, as a cookie */
+};
+
+void fb_posix_dirs_init(struct fb_posix_dirs *dirs)
+{
+    fb_mutex_init(&dirs->lock, FB_RANK_SOURCE);
+    fb_list_init(&dirs->open);
+}
+
+static void free_dir(struct posix_dir *dir)
+{
+    close(dir->fd);
+    free(dir);
+}
+
+void fb_posix_dirs_destroy(struct fb_posix_dirs *dirs)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &dirs->open)
+        free_dir(FB_LIST_ENTRY(it, struct posix_dir, link));
+    fb_mutex_destroy(&dirs->lock);
+}
+
+int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job *job)
+{
+    FB_AUTO_CLOSE int fd = fb_posix_openat(root, job->path, O_RDONLY | O_DIRECTORY);
+    struct posix_dir *dir;
+    struct stat st;
+
+    if (fd < 0)
+        return fd == -ESTALE ? FB_POSIX_AGAIN : fd;
+    if (fstat(fd, &st) < 0)
+        return fb_posix_errno();
+    dir = fb_alloc(sizeof *dir);
+    if (!dir)
+        return -ENOMEM;
+    dir->fd = fb_steal_fd(&fd);
+    atomic_flag_clear(&dir->busy);
+    fb_posix_attr(&st, &job->attr);
+    fb_mutex_lock(&dirs->lock);
+    fb_list_push_back(&dirs->open, &dir->link);
+    fb_mutex_unlock(&dirs->lock);
+    job->dir = &dir->base;
+    return 0;
+}
+
+void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_dir *base)
+{
+    struct posix_dir *dir = FB_CONTAINER_OF(base, struct posix_dir, base);
+
+    fb_mutex_lock(&dirs->lock);
+    fb_list_remove(&dir->link);
+    fb_mutex_unlock(&dirs->lock);
+    free_dir(dir);
+}
+
+static bool is_dot(const char *name)
+{
+    return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
+}
+
+static void append(struct fb_source_job *job, int fd, const struct dirent64 *raw)
+{
+    struct fb_source_dirent *entry = (struct fb_source_dirent *)(void *)(job->data + job->data_len);
+    size_t len = strnlen(raw->d_name, raw->d_reclen - NAME_OFF);
+    size_t length = fb_align_up(sizeof *entry + len + 1, 8);
+    struct stat st;
+
+    FB_ASSERT(job->data_len + length <= FB_SOURCE_LIST_BYTES);
+    memset(entry, 0, length);
+    entry->length = (uint32_t)length;
+    entry->name_len = (uint16_t)len;
+    entry->type = raw->d_type;
+    entry->ino = raw->d_ino;
+    entry->cookie = (uint64_t)raw->d_off;
+    memcpy(entry->name, raw->d_name, len);
+    if (job->want_attrs &&
+        fstatat(fd, entry->name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0) {
+        fb_posix_attr(&st, &entry->attr);
+        entry->has_attr = true;
+        entry->type = IFTODT(st.st_mode);
+    }
+    job->data_len += length;
+}
+
+/* Appends as much as fits; `at` is where the descriptor stands. */
+static int list(struct fb_source_job *job, int fd, uint64_t *at)
+{
+    char raw[RAW_MAX] FB_ALIGNED(8);
+
+    for (;;) {
+        size_t room = (FB_SOURCE_LIST_BYTES - job->data_len) / GROWTH / 8 * 8;
+        ssize_t n;
+
+        if (room < RAW_MIN)
+            return 0;
+        n = getdents64(fd, raw, room < sizeof raw ? room : sizeof raw);
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            return 0;
+        for (ssize_t i = 0; i < n;) {
+            const struct dirent64 *d = (const struct dirent64 *)(const void *)(raw + i);
+
+            if (fb_source_job_expired(job))
+                return -ETIMEDOUT;
+            if (!is_dot(d->d_name))
+                append(job, fd, d);
+            *at = (uint64_t)d->d_off;
+            i += d->d_reclen;
+        }
+    }
+}
+
+static int list_from(struct fb_source_job *job, int fd, uint64_t *at)
+{
+    int r;
+
+    if (*at != job->cookie && lseek(fd, (off_t)job->cookie, SEEK_SET) < 0)
+        return -errno;
+    *at = job->cookie;
+    r = list(job, fd, at);
+    /* The descriptor may stand anywhere now: no cookie is this large, so the next READDIR seeks. */
+    if (r < 0)
+        *at = UINT64_MAX;
+    return r;
+}
+
+static int list_apart(struct fb_source_job *job, int dir_fd)
+{
+    FB_AUTO_CLOSE int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    uint64_t at = 0;
+
+    return fd < 0 ? -errno : list_from(job, fd, &at);
+}
+
+int fb_posix_readdir(struct fb_source_job *job)
+{
+    struct posix_dir *dir = FB_CONTAINER_OF(job->dir, struct posix_dir, base);
+    char *shrunk;
+    int r;
+
+    job->data = malloc(FB_SOURCE_LIST_BYTES);
+    job->data_len = 0;
+    if (!job->data)
+        return -ENOMEM;
+    if (atomic_flag_test_and_set_explicit(&dir->busy, memory_order_acquire)) {
+        r = list_apart(job, dir->fd);
+    } else {
+        r = list_from(job, dir->fd, &dir->at);
+        atomic_flag_clear_explicit(&dir->busy, memory_order_release);
+    }
+    /* A handle gone stale says nothing about the directory. */
+    if (r == -ESTALE)
+        r = -EIO;
+    shrunk = r == 0 && job->data_len > 0 ? realloc(job->data, job->data_len) : NULL;
+    if (shrunk)
+        job->data = shrunk;
+    return r;
+}

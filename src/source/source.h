@@ -1,0 +1,207 @@
+/*
+ * source/source.h - where the data really lives: one interface for directories, object stores and
+ * peers.
+ *
+ * A source answers jobs. A job is submitted with a deadline and `done` is called exactly once, at
+ * the latest shortly after the deadline, on some thread of the source, with no lock held. What
+ * makes that promise hold is in source.c, not in the backends: a backend may hang for ever (a dead
+ * NFS server, a stopped FUSE daemon). When the deadline passes first, `done` gets -ETIMEDOUT, and
+ * job and buffers stay alive, owned by the backend, until it lets go.
+ *
+ *     caller: job_new ──► fill in ──► submit ──► ... done(job): read results ──► job_put
+ *     backend:               start(job) ──► ... fb_source_job_finish(job, result)
+ *     clock:                                ... expire(job): done(-ETIMEDOUT) if it comes first
+ *
+ * Health. When a job expires the source is *suspect*: a probe (stat of the root) is sent. A probe
+ * unanswered for FB_SOURCE_PROBE_NS makes it *down*: jobs fail at once with -EIO until a probe,
+ * sent every second while fewer than FB_SOURCE_PROBES_MAX are unanswered, is answered. So cached
+ * data is served without waiting for a dead source, and one slow file harms nobody else. A late
+ * answer to a probe is an answer; one that is itself an outage (-EIO) changes nothing.
+ *
+ * An outage is never an absence: -ENOENT means that the source stood there and had no such name.
+ * fb_source_is_outage() tells the two kinds of error apart.
+ */
+#ifndef FB_SOURCE_SOURCE_H
+#define FB_SOURCE_SOURCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+
+#include "base/attr.h"
+#include "base/list.h"
+#include "core/error.h"
+#include "io/buffer.h"
+#include "proto/file.h"
+#include "source/due.h"
+
+#define FB_SOURCE_READ_MAX   (8u << 20) /* bytes in one READ */
+#define FB_SOURCE_IOV_MAX    64
+#define FB_SOURCE_PROBE_NS   1000000000LL
+#define FB_SOURCE_PROBES_MAX 4
+#define FB_SOURCE_JOBS_MAX   4096         /* held by one backend at once; more fail with -EAGAIN */
+#define FB_SOURCE_LIST_BYTES 65536        /* size of one batch of a listing */
+#define FB_SOURCE_CLOSE_NS   2000000000LL /* how long closing waits for a backend's threads */
+
+enum fb_source_op {
+    FB_SOURCE_STAT,      /* path -> attr (of a symbolic link: its own) */
+    FB_SOURCE_READ,      /* path, expect, offset, iov -> bytes, attr */
+    FB_SOURCE_OPENDIR,   /* path -> dir, attr */
+    FB_SOURCE_READDIR,   /* dir, cookie, want_attrs -> data: struct fb_source_dirent ... */
+    FB_SOURCE_CLOSEDIR,  /* dir */
+    FB_SOURCE_READLINK,  /* path -> data: target, zero-terminated, data_len without the zero */
+    FB_SOURCE_GETXATTR,  /* path, name -> data: value */
+    FB_SOURCE_LISTXATTR, /* path -> data: names, each zero-terminated */
+    FB_SOURCE_STATFS,    /* -> statfs */
+    FB_SOURCE_OPS,
+};
+
+/*
+ * Directories. OPENDIR gives one, CLOSEDIR takes it back and must come last: no READDIR may be
+ * submitted after it, but those submitted before may still be in flight, also past their deadline.
+ * CLOSEDIR is always answered at once, with 0, whatever the source's health; the backend closes
+ * when it gets to it. READDIR at the end of the listing: result 0 and data_len 0. A READDIR that
+ * expired may be repeated with the same cookie. The directory of an OPENDIR that expired, and all
+ * those left when the source is closed, are closed by themselves.
+ */
+struct fb_source;
+struct fb_source_dir;
+
+/* Entries of a listing lie one behind the other in job->data, each aligned to 8 bytes. */
+struct fb_source_dirent {
+    uint32_t length;   /* of this entry, to the next one */
+    uint16_t name_len; /* without the final zero */
+    bool has_attr;     /* false when not asked for, or when the entry could not be looked at */
+    uint8_t type;      /* DT_* */
+    uint64_t ino;
+    uint64_t cookie; /* where a later READDIR goes on after this entry */
+    struct fb_attr attr;
+    char name[];
+};
+
+struct fb_source_job {
+    /* In; set before submit, not changed after. */
+    enum fb_source_op op;
+    struct fb_caller caller;
+    int64_t deadline_ns;             /* monotonic */
+    char *path;                      /* copied by job_new; relative, "" is the root */
+    const struct fb_version *expect; /* NULL, or &expected: READ fails with -ESTALE for others */
+    struct fb_version expected;
+    uint64_t offset;
+    struct fb_buffer *buffers[FB_SOURCE_IOV_MAX]; /* a reference each, given back with the job */
+    unsigned buffer_count;
+    struct iovec iov[FB_SOURCE_IOV_MAX]; /* into the buffers */
+    unsigned iov_count;
+    struct fb_source_dir *dir;
+    uint64_t cookie; /* 0: from the start */
+    bool want_attrs;
+    char name[FB_NAME_MAX + 1];
+    void (*done)(struct fb_source_job *job);
+    void *arg;
+
+    /* Out; valid in done(), but for -ETIMEDOUT and -ESHUTDOWN: then only the result is, for the
+     * backend may still be writing the rest. */
+    int result;          /* 0 or negative errno */
+    uint64_t bytes;      /* READ: less than asked only at the end of the file */
+    struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
+    char *data;          /* malloc'd, released with the job */
+    size_t data_len;
+    struct statvfs statfs;
+
+    /* Private to this module. A backend may use backend_link for its queue, and should let an
+     * urgent job, a probe, pass all others. */
+    struct fb_source *source;
+    _Atomic uint32_t refs;
+    _Atomic uint32_t state;
+    bool urgent;
+    struct fb_due due;
+    struct fb_list backend_link;
+};
+
+/* NULL without memory. `path` may be NULL for READDIR, CLOSEDIR and STATFS. */
+FB_MUST_CHECK struct fb_source_job *fb_source_job_new(enum fb_source_op op, const char *path);
+void fb_source_job_put(struct fb_source_job *job); /* takes NULL */
+
+/* Takes the caller's reference and gives it back in done(); the caller calls job_put there or
+ * later. done() may run before submit returns, and must not block or close the source. Not after
+ * fb_source_close() returned; while it runs, jobs get -ESHUTDOWN. */
+void fb_source_submit(struct fb_source *source, struct fb_source_job *job);
+
+/* Submits and waits: returns job->result. For tools, start-up and tests. Sets done and arg. */
+FB_MUST_CHECK int fb_source_wait(struct fb_source *source, struct fb_source_job *job);
+
+/* True for errors that say nothing about the file: time-outs, I/O errors, a vanished root, a lost
+ * connection, no memory, anything not known to be an answer. False for 0 and for answers: ENOENT,
+ * ENOTDIR, EACCES, EPERM, ELOOP, ENAMETOOLONG, ESTALE, EISDIR, EINVAL, ENODATA, ENOTSUP... */
+bool fb_source_is_outage(int result);
+
+enum fb_source_health {
+    FB_SOURCE_UP,
+    FB_SOURCE_SUSPECT,
+    FB_SOURCE_DOWN,
+};
+
+struct fb_source_stats {
+    enum fb_source_health health;
+    uint64_t jobs;
+    uint64_t bytes_read;
+    uint64_t errors; /* jobs answered with an outage, time-outs apart */
+    uint64_t timeouts;
+    uint32_t in_flight; /* jobs the backend holds */
+    uint32_t stuck;     /* those of them past their deadline */
+};
+
+void fb_source_stats(struct fb_source *source, struct fb_source_stats *ret_stats);
+
+/* Canonical: what names this source in the cache. */
+const char *fb_source_uri(const struct fb_source *source);
+
+/* Stops: jobs not answered yet get -ESHUTDOWN, and every done() has returned when this does, which
+ * takes FB_SOURCE_CLOSE_NS or little more at most. Threads stuck in the kernel are left to the end
+ * of the process (the memory they may still write to is left, too). Takes NULL. */
+void fb_source_close(struct fb_source *source);
+
+/* ---- for backends ---------------------------------------------------------------------------- */
+
+/* Embedded in a backend's own directory; zeroed at first, then the business of source.c, which
+ * starts the CLOSEDIR only when every READDIR of the directory is finished. */
+struct fb_source_dir {
+    uint32_t readers;
+    struct fb_source_job *closer;
+};
+
+struct fb_source_ops {
+    const char *name;
+    /* Begin to answer; call fb_source_job_finish() later, from any thread, or here. Must not block.
+     * Comes from any thread, also from inside finish, and until close() has returned. */
+    void (*start)(void *backend, struct fb_source_job *job);
+    /* Optional. The job's deadline passed and nobody waits any more; it may be finished by now, but
+     * its memory holds during the call. A backend may let go of it here, or see that others do not
+     * have to wait behind it. Must not block. */
+    void (*expired)(void *backend, struct fb_source_job *job);
+    /* Finishes what is queued and waits, at most until `until_ns`, for the backend's threads.
+     * Returns true when every job is finished and no thread will touch backend or source again;
+     * false when some are stuck: then nothing may be freed. */
+    bool (*close)(void *backend, int64_t until_ns);
+    /* Frees, also directories left open; called only after close returned true. */
+    void (*destroy)(void *backend);
+};
+
+/* Once a job, by its backend: results are in the job, this ends it. Drops the backend's reference.
+ * With no lock held. */
+void fb_source_job_finish(struct fb_source_job *job, int result);
+
+/* True once nobody waits for the job: a backend may skip queued work. Never true of CLOSEDIR. */
+bool fb_source_job_expired(const struct fb_source_job *job);
+
+/* Joins a backend with what source.c adds: deadlines, health, statistics. Takes the backend over,
+ * also on failure. */
+FB_MUST_CHECK int fb_source_create(const struct fb_source_ops *ops, void *backend, const char *uri,
+                                   struct fb_source **ret_source);
+
+/* The backend of a source made with these ops, else NULL. */
+void *fb_source_backend(struct fb_source *source, const struct fb_source_ops *ops);
+
+#endif
