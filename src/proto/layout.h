@@ -1,9 +1,10 @@
 /*
- * proto/layout.h - the shared-memory formats: index, segment table, file table, records in segments.
+ * proto/layout.h - the shared-memory formats: index, segment table, file table, records in
+ * segments.
  *
  * Two memfds hold what a hit needs. `tables` holds everything below but the bytes; `dram` holds the
- * DRAM tier, segment after segment. The daemon writes both; any number of readers, in the daemon and
- * later in client processes, read them without a lock. All references are offsets or numbers.
+ * DRAM tier, segment after segment. The daemon writes both; any number of readers, in the daemon
+ * and later in client processes, read them without a lock. All references are offsets or numbers.
  *
  *     tables:  header | item groups | segment entries | path heads | file records
  *     dram:    segment 0 | segment 1 | ...         a segment:  record | record | ...
@@ -11,14 +12,16 @@
  *
  * How a reader stays correct without a lock:
  *   1. A path is found by hash, then compared byte by byte. The file record says the version.
- *   2. An item's key is (file id, block): exact, since a file id stands for one version of one path. The item entry
- *      gives up to two locations: loc[0] in DRAM, loc[1] in a persistent tier.
- *   3. A location carries the low bits of its segment's generation. The reader copies the bytes, then
- *      looks at the generation again: if it moved, the copy is thrown away and the daemon is asked.
+ *   2. An item's key is (file id, block): exact, since a file id stands for one version of one
+ * path. The item entry gives up to two locations: loc[0] in DRAM, loc[1] in a persistent tier.
+ *   3. A location carries the low bits of its segment's generation. The reader copies the bytes,
+ * then looks at the generation again: if it moved, the copy is thrown away and the daemon is asked.
  *   4. The record in front of the bytes repeats the key, as a last check.
- * Every doubt is a miss; a miss is always safe. Nothing a reader can do or fail to do harms a writer.
+ * Every doubt is a miss; a miss is always safe. Nothing a reader can do or fail to do harms a
+ * writer.
  *
- * Cost: 32 bytes an item entry at 75% load = 43 bytes an item, 8 more in the segment's list of keys.
+ * Cost: 32 bytes an item entry at 75% load = 43 bytes an item, 8 more in the segment's list of
+ * keys.
  */
 #ifndef FB_PROTO_LAYOUT_H
 #define FB_PROTO_LAYOUT_H
@@ -26,6 +29,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -36,15 +40,15 @@
 #define FB_LAYOUT_MAGIC   0x3159414245524f46ULL /* "FOREBAY1" */
 #define FB_LAYOUT_VERSION 1u
 #define FB_GROUP_ITEMS    4
-#define FB_UNIT           64 /* granularity of records in segments and of file records */
+#define FB_UNIT           64   /* granularity of records in segments and of file records */
 #define FB_SUM_BYTES      4096 /* bytes of data covered by one checksum */
 
 /* ---- locations --------------------------------------------------------------------------------
  * bit 63: valid; 62..48: generation; 47..24: segment number; 23..0: offset in units of 64 bytes. */
 #define FB_LOC_NONE         0ULL
 #define FB_LOC_GEN_MASK     0x7fffu
-#define FB_SEGMENT_MAX      (1u << 24)          /* segments */
-#define FB_SEGMENT_SIZE_MAX (1ULL << 30)        /* bytes in one */
+#define FB_SEGMENT_MAX      (1u << 24)   /* segments */
+#define FB_SEGMENT_SIZE_MAX (1ULL << 30) /* bytes in one */
 
 static inline uint64_t fb_loc_make(uint32_t gen, uint32_t segment, uint64_t offset_bytes)
 {
@@ -67,13 +71,15 @@ static inline uint64_t fb_loc_offset(uint64_t loc)
     return (loc & 0xffffff) * FB_UNIT;
 }
 
-/* ---- items ------------------------------------------------------------------------------------ */
+/* ---- items ------------------------------------------------------------------------------------
+ */
 static inline uint64_t fb_item_key(uint32_t file_id, uint32_t block)
 {
     return (uint64_t)file_id << 32 | block;
 }
 
-/* meta: bits 31..0 seconds of the daemon's monotonic clock at the last access; 55..32 length in bytes; 63..56 accesses, saturating. */
+/* meta: bits 31..0 seconds of the daemon's monotonic clock at the last access; 55..32 length in
+ * bytes; 63..56 accesses, saturating. */
 struct fb_layout_item {
     _Atomic uint64_t key; /* 0: free */
     _Atomic uint64_t loc[2];
@@ -88,16 +94,16 @@ static_assert(sizeof(struct fb_layout_item) == 32, "an item entry is half a cach
 static_assert(sizeof(struct fb_layout_group) == 128, "a group is two cache lines");
 
 /* ---- segments ---------------------------------------------------------------------------------
- * Even: readable. Odd: being emptied. Rises by one at each change; a location is good while its bits
- * equal the generation's and the generation is even. */
+ * Even: readable. Odd: being emptied. Rises by one at each change; a location is good while its
+ * bits equal the generation's and the generation is even. */
 struct fb_layout_segment {
     _Atomic uint32_t gen;
     uint32_t tier;
 };
 
-/* In front of each item's bytes, in every tier. On disk after a restart `key` means nothing (file ids
- * are given out anew) and path_hash, version_hash and block take its place; `sum` covers the record
- * and its checksums. */
+/* In front of each item's bytes, in every tier. On disk after a restart `key` means nothing (file
+ * ids are given out anew) and path_hash, version_hash and block take its place; `sum` covers the
+ * record and its checksums. */
 #define FB_RECORD_MAGIC 0x44524346u /* "FCRD" */
 
 struct fb_record {
@@ -131,15 +137,15 @@ static inline uint64_t fb_record_size(uint32_t length)
     return fb_record_data_offset(length) + fb_align_up(length, FB_UNIT);
 }
 
-/* Over header (but `key` and `sum`) and checksums, so that the same record is valid in any process. */
+/* Over header (but `key` and `sum`) and checksums, so that the same record is valid in any process.
+ */
 static inline uint64_t fb_record_sum(const struct fb_record *r, const uint64_t *sums)
 {
     struct fb_record copy = *r;
 
     copy.key = 0;
     copy.sum = 0;
-    return fb_hash64_seed(sums, 8ULL * fb_record_sums(r->length),
-                          fb_hash64(&copy, sizeof copy));
+    return fb_hash64_seed(sums, 8ULL * fb_record_sums(r->length), fb_hash64(&copy, sizeof copy));
 }
 
 static inline uint64_t fb_version_hash(const struct fb_version *v)
@@ -148,14 +154,21 @@ static inline uint64_t fb_version_hash(const struct fb_version *v)
 }
 
 /* ---- files ------------------------------------------------------------------------------------
- * A file record stands for one version of one path below one source; its id is its offset in units.
- * Odd generation: free or being written. The fields from `refs` on are the daemon's own. */
+ * A file record stands for one version of one path below one source; its id is its offset in units,
+ * and never 0 or 1. Records hang in chains, one a path head, of those with the same hash.
+ *
+ * gen: even while the record stands, the same for its whole life and different at each life; odd:
+ * it is free. attr_gen: odd while the fields from ino to gid are being refreshed. The fields from
+ * `holds` on are the daemon's own. */
+#define FB_FILE_CHAIN_MAX 128 /* records a reader without a lock looks at before it gives up */
+#define FB_FILE_RETIRED   1u  /* flags: no longer the record of its path */
+
 struct fb_layout_file {
     _Atomic uint32_t gen;
     _Atomic uint32_t next; /* id of the next record with the same path head; 0 ends the chain */
     uint64_t path_hash;    /* fb_path_hash() */
     struct fb_version version;
-    _Atomic int64_t valid_until_ns; /* monotonic; later than that, ask the source (the daemon) first */
+    _Atomic int64_t valid_until_ns; /* monotonic; later than that, ask the daemon first */
     uint64_t ino;
     uint64_t rdev;
     uint64_t blocks;
@@ -165,22 +178,25 @@ struct fb_layout_file {
     uint32_t uid;
     uint32_t gid;
     uint16_t source;
-    uint16_t path_len;  /* without the final zero that follows the path */
-    uint16_t units;     /* size of this record */
-    uint16_t flags;
-    uint32_t refs;      /* kernel look-ups, open handles, requests under way */
-    uint32_t items;     /* entries of the index that belong to this record */
-    uint32_t lru_next;  /* ids: the list of records that could be reclaimed */
+    uint16_t path_len; /* without the final zero that follows the path */
+    _Atomic uint16_t attr_gen;
+    _Atomic uint16_t flags;
+    _Atomic uint64_t holds; /* low half: references; high half: entries of the index */
+    uint32_t lru_next;      /* ids: the list of records that could be reclaimed */
     uint32_t lru_prev;
-    char path[];        /* relative to the source, no leading slash; "" is its root */
+    char path[]; /* relative to the source, no leading slash; "" is its root */
 };
+
+static_assert(sizeof(struct fb_layout_file) == 136, "a file record without its path");
+static_assert(offsetof(struct fb_layout_file, holds) == 120, "shared format");
 
 static inline uint64_t fb_path_hash(uint16_t source, const char *path, size_t len)
 {
     return fb_hash64_seed(path, len, source);
 }
 
-/* ---- header ----------------------------------------------------------------------------------- */
+/* ---- header -----------------------------------------------------------------------------------
+ */
 struct fb_layout_header {
     uint64_t magic;
     uint32_t version;
@@ -195,7 +211,8 @@ struct fb_layout_header {
     uint64_t files_offset; /* file id n is at files_offset + n * FB_UNIT; id 0 is never used */
     uint64_t files_bytes;
     uint64_t dram_segment_bytes;
-    uint64_t dram_segments; /* segment numbers 0 ... dram_segments - 1, in this order in the dram memfd */
+    uint64_t dram_segments; /* segment numbers 0 ... dram_segments - 1, in this order in the dram
+                               memfd */
     uint64_t instance;      /* a random number for this run of the daemon */
 };
 
@@ -231,6 +248,50 @@ static inline struct fb_layout_file *fb_layout_file(const struct fb_layout *l, u
     if (id == 0 || at + sizeof(struct fb_layout_file) > l->h.files_bytes)
         return NULL;
     return (struct fb_layout_file *)(l->base + l->h.files_offset + at);
+}
+
+struct fb_found_file {
+    uint32_t id;
+    uint32_t gen;
+    struct fb_version version;
+    int64_t valid_until_ns;
+};
+
+/* Finds the record of a path without a lock. A record may be freed and its memory reused while it
+ * is looked at: nothing read from it counts until its generation has been seen unchanged, and every
+ * doubt is "not found". The races are meant: no use of this under ThreadSanitizer. */
+static inline bool fb_layout_find_file(const struct fb_layout *l, uint16_t source, const char *path,
+                                       size_t len, struct fb_found_file *ret)
+{
+    uint64_t hash = fb_path_hash(source, path, len);
+    uint32_t id = atomic_load_explicit(fb_layout_head(l, hash), memory_order_acquire);
+
+    for (int step = 0; step < FB_FILE_CHAIN_MAX; step++) {
+        struct fb_layout_file *f = fb_layout_file(l, id);
+        uint32_t next;
+        bool same;
+
+        if (f == NULL)
+            return false;
+        /* Pairs with the release store that ends the making of a record. */
+        ret->gen = atomic_load_explicit(&f->gen, memory_order_acquire);
+        if (ret->gen & 1)
+            return false;
+        next = atomic_load_explicit(&f->next, memory_order_relaxed);
+        same = f->path_hash == hash && f->source == source && f->path_len == len &&
+               (uint64_t)id * FB_UNIT + sizeof *f + len <= l->h.files_bytes &&
+               memcmp(f->path, path, len) == 0;
+        ret->version = f->version;
+        ret->valid_until_ns = atomic_load_explicit(&f->valid_until_ns, memory_order_relaxed);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&f->gen, memory_order_relaxed) != ret->gen)
+            return false;
+        ret->id = id;
+        if (same)
+            return true;
+        id = next;
+    }
+    return false;
 }
 
 /* The two groups a key may live in. */
@@ -282,7 +343,8 @@ static inline bool fb_layout_loc_good(const struct fb_layout *l, uint64_t loc)
 
     if (loc == FB_LOC_NONE || fb_loc_segment(loc) >= l->h.segments)
         return false;
-    gen = atomic_load_explicit(&fb_layout_segment(l, fb_loc_segment(loc))->gen, memory_order_acquire);
+    gen =
+        atomic_load_explicit(&fb_layout_segment(l, fb_loc_segment(loc))->gen, memory_order_acquire);
     return (gen & 1) == 0 && (gen & FB_LOC_GEN_MASK) == fb_loc_gen(loc);
 }
 
