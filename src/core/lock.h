@@ -24,6 +24,8 @@
     X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
     X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
     X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
+    X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
+    X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
     X(FB_RANK_FILES, 60, "writers of the file table")                                          \
     X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
     X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
