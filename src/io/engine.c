@@ -150,7 +150,7 @@ void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned 
 {
     struct run run = {.left = count};
 
-    fb_mutex_init(&run.lock, FB_RANK_URING);
+    fb_mutex_init(&run.lock, FB_RANK_EVENT);
     fb_cond_init(&run.all_done);
     for (unsigned i = 0; i < count; i++) {
         ios[i]->done = run_done;
