@@ -91,8 +91,9 @@ static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_a
                                                        memory_order_relaxed, memory_order_relaxed))
                 continue;
             slot->record = *record;
-            atomic_store_explicit(&slot->sequence, at + 1, memory_order_release);
-            return true;
+            /* Fails only when the consumer took us for dead; then the slot is no longer ours. */
+            return atomic_compare_exchange_strong_explicit(
+                &slot->sequence, &seq, at + 1, memory_order_release, memory_order_relaxed);
         }
         if ((int64_t)(seq - at) < 0) {
             atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);

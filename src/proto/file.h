@@ -1,9 +1,9 @@
 /*
  * proto/file.h - what is known of a file: its version and its attributes.
  *
- * A version says which bytes a path stood for. Two equal versions mean equal bytes, provided the file
- * had settled when the version was taken (fb_version_settled): a file written to twice within one tick
- * of its file system's clock shows the same times for different bytes.
+ * A version says which bytes a path stood for. Two equal versions mean equal bytes, provided the
+ * file had settled when the version was taken (fb_version_settled): a file written to twice within
+ * one tick of its file system's clock shows the same times for different bytes.
  */
 #ifndef FB_PROTO_FILE_H
 #define FB_PROTO_FILE_H
@@ -29,8 +29,8 @@ static inline bool fb_version_equal(const struct fb_version *a, const struct fb_
 }
 
 /* True when the file was last touched long enough before `wall_ns` for its version to be trusted. A
- * time stamp from the future (a skewed clock) is never settled by waiting: it counts as settled once
- * it lies more than a minute ahead, since then it was set by hand. */
+ * time stamp from the future (a skewed clock) is never settled by waiting: it counts as settled
+ * once it lies more than a minute ahead, since then it was set by hand. */
 static inline bool fb_version_settled(const struct fb_version *v, int64_t wall_ns)
 {
     int64_t touched = v->mtime_ns > v->ctime_ns ? v->mtime_ns : v->ctime_ns;
@@ -50,7 +50,8 @@ struct fb_attr {
     uint32_t gid;
 };
 
-/* Who asks. Space will be charged to a tenant derived from this; today it goes into access records. */
+/* Who asks. Space will be charged to a tenant derived from this; today it goes into access records.
+ */
 struct fb_caller {
     uint32_t uid;
     uint32_t gid;
