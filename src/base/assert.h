@@ -22,13 +22,13 @@ FB_NORETURN static inline void fb_assert_fail(const char *text, size_t len)
 #define FB_STRINGIFY_(x) #x
 #define FB_STRINGIFY(x)  FB_STRINGIFY_(x)
 
-#define FB_ASSERT(cond)                                                                   \
-    do {                                                                                  \
-        if (fb_unlikely(!(cond))) {                                                       \
-            static const char text_[] = "forebay: assertion failed: " #cond " (" __FILE__ \
-                                        ":" FB_STRINGIFY(__LINE__) ")\n";                 \
-            fb_assert_fail(text_, sizeof text_ - 1);                                      \
-        }                                                                                 \
-    } while (0)
+#define FB_ASSERT(cond)                                                                    \
+ do {                                                                                      \
+  if (fb_unlikely(!(cond))) {                                                              \
+   static const char text_[] =                                                             \
+       "forebay: assertion failed: " #cond " (" __FILE__ ":" FB_STRINGIFY(__LINE__) ")\n"; \
+   fb_assert_fail(text_, sizeof text_ - 1);                                                \
+  }                                                                                        \
+ } while (0)
 
 #endif

@@ -23,28 +23,28 @@
 /* Clang's thread-safety analysis; gcc has none. Only functions carry annotations: in C, clang 14
  * cannot name a sibling member in guarded_by. */
 #if defined(__clang__)
-#    define FB_CAPABILITY(name) __attribute__((capability(name)))
-#    define FB_ACQUIRES(...)    __attribute__((acquire_capability(__VA_ARGS__)))
-#    define FB_RELEASES(...)    __attribute__((release_capability(__VA_ARGS__)))
-#    define FB_REQUIRES(...)    __attribute__((requires_capability(__VA_ARGS__)))
-#    define FB_NO_TSA           __attribute__((no_thread_safety_analysis))
+# define FB_CAPABILITY(name) __attribute__((capability(name)))
+# define FB_ACQUIRES(...)    __attribute__((acquire_capability(__VA_ARGS__)))
+# define FB_RELEASES(...)    __attribute__((release_capability(__VA_ARGS__)))
+# define FB_REQUIRES(...)    __attribute__((requires_capability(__VA_ARGS__)))
+# define FB_NO_TSA           __attribute__((no_thread_safety_analysis))
 #else
-#    define FB_CAPABILITY(name)
-#    define FB_ACQUIRES(...)
-#    define FB_RELEASES(...)
-#    define FB_REQUIRES(...)
-#    define FB_NO_TSA
+# define FB_CAPABILITY(name)
+# define FB_ACQUIRES(...)
+# define FB_RELEASES(...)
+# define FB_REQUIRES(...)
+# define FB_NO_TSA
 #endif
 
 #if defined(__SANITIZE_THREAD__)
-#    define FB_TSAN 1
+# define FB_TSAN 1
 #elif defined(__has_feature)
-#    if __has_feature(thread_sanitizer)
-#        define FB_TSAN 1
-#    endif
+# if __has_feature(thread_sanitizer)
+#  define FB_TSAN 1
+# endif
 #endif
 #ifndef FB_TSAN
-#    define FB_TSAN 0
+# define FB_TSAN 0
 #endif
 
 #define FB_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))

@@ -16,9 +16,9 @@ struct fb_list {
 };
 
 #define FB_LIST_INIT(name) \
-    {                      \
-        &(name), &(name)   \
-    }
+ {                         \
+  &(name), &(name)         \
+ }
 
 static inline void fb_list_init(struct fb_list *l)
 {
@@ -77,6 +77,6 @@ static inline void fb_list_splice(struct fb_list *to, struct fb_list *from)
 
 /* `it` may be removed in the body; `tmp` is a second struct fb_list pointer. */
 #define FB_LIST_FOREACH(it, tmp, head) \
-    for ((it) = (head)->next; (tmp) = (it)->next, (it) != (head); (it) = (tmp))
+ for ((it) = (head)->next; (tmp) = (it)->next, (it) != (head); (it) = (tmp))
 
 #endif

@@ -7,7 +7,7 @@
 
 #define REST_BYTES (12ULL << 20) /* code, stacks, libraries, small allocations */
 #define ITEM_BYTES_GUESS \
-    (16ULL << 10)               /* smaller items than this on average: the index fills first */
+ (16ULL << 10)                  /* smaller items than this on average: the index fills first */
 #define ITEM_INDEX_BYTES  64ULL /* entry at 75% load, and its place in the segment's keys */
 #define FILE_BYTES_GUESS  256ULL
 #define STAGING           3u

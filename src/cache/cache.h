@@ -31,33 +31,33 @@
 #include "source/source.h"
 #include "store/store.h"
 
-#define FB_CACHE_METRICS(X)                                                                      \
-    X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                  \
-    X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                  \
-    X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                     \
-    X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")            \
-    X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                     \
-    X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")            \
-    X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                     \
-    X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")            \
-    X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")              \
-    X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                         \
-    X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")   \
-    X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")         \
-    X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")          \
-    X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                   \
-    X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")    \
-    X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")           \
-    X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")         \
-    X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")          \
-    X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                       \
-      "Look-ups answered from memory because the source did not answer")                         \
-    X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                 \
-    X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")  \
-    X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
-    X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
-    X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
-    X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")
+#define FB_CACHE_METRICS(X)                                                                   \
+ X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                  \
+ X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                  \
+ X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                     \
+ X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")            \
+ X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                     \
+ X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")            \
+ X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                     \
+ X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")            \
+ X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")              \
+ X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                         \
+ X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")   \
+ X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")         \
+ X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")          \
+ X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                   \
+ X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")    \
+ X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")           \
+ X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")         \
+ X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")          \
+ X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                       \
+   "Look-ups answered from memory because the source did not answer")                         \
+ X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                 \
+ X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")  \
+ X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
+ X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
+ X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
+ X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")
 
 enum fb_cache_metric {
     FB_CACHE_METRICS(FB_METRIC_ENUM)

@@ -15,6 +15,8 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
+#define SHED_TRIES 8
+
 struct question {
     struct fb_list link; /* in the table */
     struct fb_list waiters;
@@ -45,10 +47,13 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
                  uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
+    int64_t until_ns = fb_now_ns() + volume->config.metadata_ttl_ns;
     uint32_t old = FB_FILE_NONE;
-    int rc = fb_files_put(cache->files, volume->id, path, attr,
-                          fb_now_ns() + volume->config.metadata_ttl_ns, ret_file, &old);
+    int rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
 
+    /* Every record of the table has items: let the items of a segment go, and their records. */
+    for (int i = 0; i < SHED_TRIES && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
+        rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
     if (rc < 0)
         return rc;
     if (rc == FB_FILES_CHANGED) {

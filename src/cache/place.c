@@ -171,3 +171,14 @@ void fb_place_tick(struct fb_cache *cache)
         fb_mutex_unlock(&cache->admit_lock);
     }
 }
+
+int fb_place_shed(struct fb_cache *cache)
+{
+    int rc = -ENOSPC;
+
+    fb_mutex_lock(&cache->admit_lock);
+    for (unsigned t = fb_store_tiers(cache->store); t-- > 0 && rc < 0;)
+        rc = make_room(cache, t, fb_now_ns());
+    fb_mutex_unlock(&cache->admit_lock);
+    return rc;
+}

@@ -13,7 +13,7 @@
 
 #ifdef FB_DEBUG
 
-#    define HELD_MAX 16
+# define HELD_MAX 16
 
 struct held {
     unsigned depth;

@@ -16,26 +16,26 @@
 #include "base/attr.h"
 
 /* The table of locks: rank, lock, what it guards. Ranks leave gaps for what is to come. */
-#define FB_LOCK_TABLE(X)                                                                       \
-    X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
-    X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
-    X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
-    X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
-    X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
-    X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
-    X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
-    X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
-    X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
-    X(FB_RANK_FILES, 60, "writers of the file table")                                          \
-    X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
-    X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
-    X(FB_RANK_FAULT, 72, "delayed jobs of the fault source")                                   \
-    X(FB_RANK_DEADLINE, 75, "jobs waiting for their deadline")                                 \
-    X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
-    X(FB_RANK_URING, 85, "a ring's submission queue")                                          \
-    X(FB_RANK_METRICS, 90, "the registry of metrics")                                          \
-    X(FB_RANK_LOG, 95, "the log file and its rotation")                                        \
-    X(FB_RANK_EVENT, 99, "one event that somebody waits for")
+#define FB_LOCK_TABLE(X)                                                                    \
+ X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
+ X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
+ X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
+ X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
+ X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
+ X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
+ X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
+ X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
+ X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
+ X(FB_RANK_FILES, 60, "writers of the file table")                                          \
+ X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
+ X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
+ X(FB_RANK_FAULT, 72, "delayed jobs of the fault source")                                   \
+ X(FB_RANK_DEADLINE, 75, "jobs waiting for their deadline")                                 \
+ X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
+ X(FB_RANK_URING, 85, "a ring's submission queue")                                          \
+ X(FB_RANK_METRICS, 90, "the registry of metrics")                                          \
+ X(FB_RANK_LOG, 95, "the log file and its rotation")                                        \
+ X(FB_RANK_EVENT, 99, "one event that somebody waits for")
 
 enum fb_lock_rank {
 #define X(name, rank, guards) name = (rank),

@@ -31,12 +31,12 @@ static inline void fb_closep(const int *fd)
 #define FB_AUTO_FREE  FB_CLEANUP(fb_freep)
 #define FB_AUTO_CLOSE FB_CLEANUP(fb_closep)
 
-#define fb_steal(p)                  \
-    ({                               \
-        __typeof__(p) stolen_ = (p); \
-        (p) = NULL;                  \
-        stolen_;                     \
-    })
+#define fb_steal(p)      \
+ ({                      \
+__typeof__(p) stolen_ = (p); \
+(p) = NULL;                  \
+stolen_;                     \
+ })
 
 static inline int fb_steal_fd(int *fd)
 {

@@ -16,7 +16,7 @@
 #define THREADS    4
 #define PER_THREAD 300
 #define LINE_REGEX \
-    "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z (ERROR|WARN|INFO|DEBUG) "
+ "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z (ERROR|WARN|INFO|DEBUG) "
 
 static struct fb_test_dir dir;
 static char content[1 << 20];

@@ -8,10 +8,10 @@
 #define THREADS    6
 #define PER_THREAD 20000
 
-#define TEST_METRICS(X)                                 \
-    X(M_READS, "reads", COUNTER, "", "Reads")           \
-    X(M_BYTES, "bytes", COUNTER, "bytes", "Bytes read") \
-    X(M_OPEN, "open_files", GAUGE, "", "Files open")
+#define TEST_METRICS(X)                              \
+ X(M_READS, "reads", COUNTER, "", "Reads")           \
+ X(M_BYTES, "bytes", COUNTER, "bytes", "Bytes read") \
+ X(M_OPEN, "open_files", GAUGE, "", "Files open")
 
 enum {
     TEST_METRICS(FB_METRIC_ENUM) M_COUNT

@@ -216,10 +216,10 @@ static void test_format(void **state)
 }
 
 /* argv as a program gets it: ends in NULL. */
-#define PARSE(...)                                                                            \
-    char *argv[] = {"forebay", __VA_ARGS__, NULL};                                            \
-    int rc = fb_settings_from_args(table, COUNT, &config, (int)FB_ARRAY_SIZE(argv) - 1, argv, \
-                                   &positional, &err)
+#define PARSE(...)                                                                         \
+ char *argv[] = {"forebay", __VA_ARGS__, NULL};                                            \
+ int rc = fb_settings_from_args(table, COUNT, &config, (int)FB_ARRAY_SIZE(argv) - 1, argv, \
+                                &positional, &err)
 
 static void test_args_forms(void **state)
 {
