@@ -1,3 +1,4 @@
+#include <cmocka.h>
 #include <stdint.h>
 
 #include "base/rand.h"
