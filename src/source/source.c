@@ -254,13 +254,14 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
 
     if (back)
         fb_log_info("source %s answers again", source->uri);
-    if (won) {
-        job->result = result;
-        job->done(job);
-    } else if (job->op == FB_SOURCE_OPENDIR && result == 0) {
+    if (!won && job->op == FB_SOURCE_OPENDIR && result == 0)
         discard_dir(source, job->dir);
-    }
+    if (won)
+        job->result = result;
+    /* First the backend's reference: when the caller gives back its own, the buffers are free. */
     fb_source_job_put(job);
+    if (won)
+        job->done(job);
     if (closer && closing)
         fb_source_job_put(closer);
     else if (closer)
