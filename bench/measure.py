@@ -1,0 +1,114 @@
+"""What bench/run measures with: programs that print JSON, fio, epochs, medians of interleaved runs."""
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import time
+
+from mounts import Failed, bench_program
+
+DROP_CACHES = "/proc/sys/vm/drop_caches"
+
+
+def output_of(command):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise Failed(f"{os.path.basename(command[0])}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def program(name, *args):
+    """Runs a program of bench/ and returns the last object that it printed."""
+    words = [str(arg) for arg in args]
+    return json.loads(output_of([bench_program(name)] + words).strip().split("\n")[-1])
+
+
+def epoch(folder, listing, seed, readers=1):
+    """Microseconds a file."""
+    return program("reader", folder, "--list", listing, "--seed", seed, "--threads",
+                   readers)["us_per_file"]
+
+
+def can_drop_caches():
+    return os.access(DROP_CACHES, os.W_OK)
+
+
+def drop_caches():
+    os.sync()
+    with open(DROP_CACHES, "w", encoding="ascii") as f:
+        f.write("3\n")
+    time.sleep(0.2)
+
+
+FIO = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-format=json"]
+
+
+def fio_read_command(path, size, seconds):
+    return FIO + [f"--filename={path}", f"--size={size}", "--rw=randread", "--bs=128k",
+                  "--iodepth=16", "--time_based", f"--runtime={seconds}", "--randrepeat=0"]
+
+
+def fio_write_command(path, size):
+    return FIO + [f"--filename={path}", f"--size={size}", "--rw=write", "--bs=1m", "--iodepth=8",
+                  "--fallocate=native", "--end_fsync=1"]
+
+
+def fio_read(path, size, seconds):
+    """Bytes a second. fio lays the file out when it is not there."""
+    return json.loads(output_of(fio_read_command(path, size, seconds)))["jobs"][0]["read"][
+        "bw_bytes"]
+
+
+def fio_write(path, size):
+    """Bytes a second into a new file, which is removed again."""
+    try:
+        return json.loads(output_of(fio_write_command(path, size)))["jobs"][0]["write"]["bw_bytes"]
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+def make_files(folder, count, size):
+    """Files of random bytes below `folder`; returns their names."""
+    block = os.urandom(size + count)
+    names = []
+    for i in range(count):
+        name = f"class{i % 20:02}/sample{i:06}.bin"
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(block[i:i + size])
+        names.append(name)
+    os.sync()
+    return names
+
+
+class Samples:
+    """What was seen of one quantity, a value a round."""
+
+    def __init__(self, values=()):
+        self.values = list(values)
+
+    def add(self, value):
+        self.values.append(value)
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    def over(self, other):
+        """The ratio of each round: numerator and denominator were measured next to each other."""
+        return Samples(a / b for a, b in zip(self.values, other.values))
+
+    def text(self, fmt="{:.2f}", scale=1):
+        low, high = min(self.values), max(self.values)
+        if len(self.values) == 1:
+            return fmt.format(self.median * scale)
+        return (f"{fmt.format(self.median * scale)} "
+                f"({fmt.format(low * scale)}–{fmt.format(high * scale)})")
+
+
+def free_bytes(folder):
+    return shutil.disk_usage(folder).free
