@@ -1,0 +1,225 @@
+/*
+ * doors/fuse/fuse_priv.h - what the files of this module share.
+ *
+ *     mount.c      life of a mount: volume, session, threads, end
+ *     session.c    libfuse: options, capabilities, the threads that take requests in
+ *     mountpoint.c dead mounts, mountinfo, unmounting, read-ahead
+ *     node.c       which records the kernel knows, and how often it was told
+ *     notify.c     telling the kernel to forget
+ *     reply.c      attributes, entries and time-outs as the kernel wants them
+ *     op_*.c       one file an operation
+ *
+ * References. The kernel knows records as inodes. For as long as it knows one, the node table holds
+ * one reference on the record; and the kernel knows an inode for as long as a file on it is open or a
+ * request for it is under way. So operations use the record of the inode they are called with
+ * without a reference of their own. Only an aborted connection breaks that rule, and then no FORGET
+ * comes any more: what the table holds is dropped once the last request is answered.
+ *
+ * Locks: those of the node table, of the notifier and of the list of open directories, all
+ * FB_RANK_DOOR; none is held while anything else of this module is called.
+ */
+#ifndef FB_DOORS_FUSE_FUSE_PRIV_H
+#define FB_DOORS_FUSE_FUSE_PRIV_H
+
+#include <fuse_lowlevel.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "base/attr.h"
+#include "cache/cache.h"
+#include "core/error.h"
+#include "core/lock.h"
+#include "doors/fuse/mount.h"
+
+#define FB_DOOR_FUSE           1            /* in access records */
+#define FB_FUSE_REQUESTS_MAX   1024u        /* under way; the threads take in no more */
+#define FB_FUSE_THREADS_MAX    64u          /* that take requests in */
+#define FB_FUSE_DIR_BYTES      (128u << 10) /* of one answer to READDIR */
+#define FB_FUSE_DIR_MARKS      4096u
+#define FB_FUSE_NOTIFY_MAX     4096u /* records waiting to be invalidated */
+#define FB_FUSE_READ_AHEAD     (1u << 20)
+#define FB_FUSE_BACKGROUND     64u
+#define FB_FUSE_FOREVER_S      86400.0 /* time-out of what does not change */
+#define FB_FUSE_FOREVER_NS     (86400 * 1000000000LL)
+#define FB_FUSE_NEGATIVE_MAX_S 1.0 /* time-out of an absence; static mounts have none */
+#define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
+
+/* ---- node.c ---- */
+
+struct fb_nodes;
+
+enum fb_node_flag {
+    FB_NODE_UNSETTLED = 1,      /* opened before its version could be trusted */
+    FB_NODE_NO_ACL = 2,         /* the source said that it has no access ACL */
+    FB_NODE_NO_DEFAULT_ACL = 4, /* nor a default one */
+};
+
+FB_MUST_CHECK int fb_nodes_create(struct fb_nodes **ret_nodes);
+void fb_nodes_destroy(struct fb_nodes *nodes); /* takes NULL */
+
+enum fb_node_outcome {
+    FB_NODE_NEW = 1,   /* the table keeps the caller's reference on the record */
+    FB_NODE_KNOWN = 2, /* the caller keeps it */
+};
+
+/* The kernel is told of `id`, whose directory is the node `parent` (0: the root). -ENOMEM. */
+FB_MUST_CHECK int fb_node_tell(struct fb_nodes *nodes, uint32_t id, uint32_t parent);
+/* The kernel forgot `count` tellings; true when it knows the node no more: the caller drops the
+ * table's reference. */
+FB_MUST_CHECK bool fb_node_forget(struct fb_nodes *nodes, uint32_t id, uint64_t count);
+/* False when the kernel does not know it. ret_parent may be NULL. */
+bool fb_node_known(struct fb_nodes *nodes, uint32_t id, uint32_t *ret_parent);
+
+/* Flags of a node; 0 when the kernel does not know it. */
+unsigned fb_node_flags(struct fb_nodes *nodes, uint32_t id);
+void fb_node_set_flags(struct fb_nodes *nodes, uint32_t id, unsigned set, unsigned clear);
+
+/* Calls `visit`, under the lock of a part of the table, for every node in the directory `parent`, or
+ * for every node at all (any_parent). `visit` may only take locks of higher rank. */
+typedef void fb_node_visit_fn(void *arg, uint32_t id);
+#define FB_NODE_ANY_PARENT UINT32_MAX
+void fb_nodes_visit(struct fb_nodes *nodes, uint32_t parent, fb_node_visit_fn *visit, void *arg);
+uint64_t fb_nodes_count(struct fb_nodes *nodes);
+uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
+
+/* ---- the mount ---- */
+
+struct fb_notifier;
+
+struct fb_mount {
+    struct fb_mount_config config; /* the strings are copies */
+    struct fb_cache *cache;
+    struct fb_files *files;
+    struct fb_volume *volume;
+    struct fb_nodes *nodes;
+    struct fb_notifier *notifier;
+    struct fuse_session *session;
+    uint32_t root; /* record of the root, with a reference */
+    bool no_open;  /* OPEN is answered ENOSYS */
+    dev_t dev;
+    pthread_t threads[FB_FUSE_THREADS_MAX];
+    unsigned thread_count;
+    _Atomic unsigned running;  /* threads in their loop */
+    _Atomic bool stopping;     /* by fb_mount_stop() */
+    _Atomic uint32_t requests; /* under way */
+    struct fb_mutex dirs_lock;
+    struct fb_list
+        dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
+    /* Directories whose listing the kernel may have cached: id << 32 | hash of the version. */
+    _Atomic uint64_t dir_marks[FB_FUSE_DIR_MARKS];
+};
+
+/* Counts a request under way; the mount is not taken apart until all have ended. */
+void fb_request_begin(struct fb_mount *mount);
+void fb_request_end(struct fb_mount *mount);
+/* The same with memory for it, not cleared; NULL without any. */
+FB_MUST_CHECK void *fb_request_new(struct fb_mount *mount, size_t size);
+void fb_request_free(struct fb_mount *mount, void *request);
+
+static inline struct fb_mount *fb_mount_of(fuse_req_t req)
+{
+    return fuse_req_userdata(req);
+}
+
+/* Node ids are record ids plus one, so that 1 is free for the root. */
+static inline uint32_t fb_file_of(const struct fb_mount *mount, fuse_ino_t ino)
+{
+    return ino == FUSE_ROOT_ID ? mount->root : (uint32_t)(ino - FUSE_ROOT_ID);
+}
+
+static inline fuse_ino_t fb_ino_of(uint32_t id)
+{
+    return (fuse_ino_t)id + FUSE_ROOT_ID;
+}
+
+/* The node table's name for a directory: 0 is the root. */
+static inline uint32_t fb_parent_of(fuse_ino_t ino)
+{
+    return (uint32_t)(ino - FUSE_ROOT_ID);
+}
+
+static inline bool fb_mount_is_static(const struct fb_mount *mount)
+{
+    return mount->config.consistency == FB_STATIC;
+}
+
+struct fb_caller fb_caller_of(fuse_req_t req);
+
+/* ---- reply.c ---- */
+
+void fb_stat_of(const struct fb_attr *attr, struct stat *ret_stat);
+double fb_attr_timeout(const struct fb_mount *mount, const struct fb_attr *attr,
+                       int64_t valid_until_ns);
+
+/* Tells the node table, takes over the caller's reference on `id`, and fills in the entry.
+ * -ENOMEM. Undo with fb_entry_forget(). */
+FB_MUST_CHECK int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent,
+                                const struct fb_attr *attr, int64_t valid_until_ns,
+                                struct fuse_entry_param *ret_entry);
+void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count);
+
+/* `dir`/`name` into buf of FB_PATH_MAX bytes; -ENAMETOOLONG. */
+FB_MUST_CHECK int fb_path_join(const char *dir, size_t dir_len, const char *name, char *buf);
+
+/* A question to the source on behalf of req: sets caller and deadline and submits. */
+void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
+                   const struct fb_caller *caller, void (*done)(struct fb_source_job *job),
+                   void *arg);
+
+/* ---- notify.c ---- */
+
+FB_MUST_CHECK int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier);
+FB_MUST_CHECK int fb_notifier_start(struct fb_notifier *notifier);
+void fb_notifier_stop(struct fb_notifier *notifier); /* joins; the session must still be served */
+void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
+/* The record is no longer current; never waits. The caller has a reference, or the kernel knows it. */
+void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
+/* Waits until the kernel was told of all that was retired before, or until until_ns. */
+bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
+
+/* ---- session.c ---- */
+
+FB_MUST_CHECK int fb_session_open(struct fb_mount *mount, struct fb_error *err);
+FB_MUST_CHECK int fb_session_start(struct fb_mount *mount, struct fb_error *err);
+/* Ends the threads that take requests in, also when the kernel still has some to send. */
+void fb_session_join(struct fb_mount *mount);
+/* Closes the connection; the kernel fails whatever still waits. */
+void fb_session_close(struct fb_mount *mount);
+
+/* ---- mountpoint.c ---- */
+
+/* The mount point as the kernel will call it, free of a dead mount. Sentences. */
+FB_MUST_CHECK int fb_mountpoint_prepare(const struct fb_mount_config *config, char **ret_mountpoint,
+                                        struct fb_error *err);
+/* True when the file system `dev` is what stands on the mount point. */
+bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev);
+/* -EBUSY when in use and not lazy. */
+FB_MUST_CHECK int fb_mountpoint_unmount(const char *mountpoint, bool lazy);
+void fb_mountpoint_set_read_ahead(dev_t dev);
+
+/* ---- operations ---- */
+
+/* What the kernel left open. Nothing is taken in any more and nothing is under way. */
+void fb_dirs_close(struct fb_mount *mount);
+
+void fb_op_init(void *userdata, struct fuse_conn_info *conn);
+void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fb_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count);
+void fb_op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets);
+void fb_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_readlink(fuse_req_t req, fuse_ino_t ino);
+void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void fb_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                   struct fuse_file_info *fi);
+void fb_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+                       struct fuse_file_info *fi);
+void fb_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
+void fb_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fb_op_statfs(fuse_req_t req, fuse_ino_t ino);
+
+#endif

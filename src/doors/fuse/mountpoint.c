@@ -1,0 +1,259 @@
+/*
+ * The mount point: is it fit, what stands on it, taking it down.
+ *
+ * A daemon that was killed leaves a mount behind on which everything fails with ENOTCONN. When it is
+ * one of ours it is removed before the new one; another's is not ours to remove.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "doors/fuse/fuse_priv.h"
+
+#define FS_TYPE         "fuse.forebay"
+#define STACKED_MAX     16 /* dead mounts on top of each other */
+#define UNMOUNT_PROGRAM "fusermount3"
+
+extern char **environ;
+
+/* ---- mountinfo ---- */
+
+struct mounted {
+    dev_t dev;
+    char type[64];
+};
+
+/* \040 and the like, in place. */
+static void unescape(char *s)
+{
+    char *to = s;
+
+    for (; *s; s++, to++) {
+        *to = *s;
+        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+            s[3] >= '0' && s[3] <= '7') {
+            *to = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+            s += 3;
+        }
+    }
+    *to = '\0';
+}
+
+/* `36 35 98:0 /root /mount/point options ... - type source options` */
+static bool parse_line(char *line, const char *mountpoint, struct mounted *ret_mounted)
+{
+    unsigned dev_major, dev_minor;
+    char *fields[5], *save = NULL, *dash = strstr(line, " - ");
+
+    if (!dash)
+        return false;
+    *dash = '\0';
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(fields); i++) {
+        fields[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
+        if (!fields[i])
+            return false;
+    }
+    unescape(fields[4]);
+    if (strcmp(fields[4], mountpoint) != 0 ||
+        sscanf(fields[2], "%u:%u", &dev_major, &dev_minor) != 2 ||
+        sscanf(dash + 3, "%63s", ret_mounted->type) != 1)
+        return false;
+    ret_mounted->dev = makedev(dev_major, dev_minor);
+    return true;
+}
+
+/* What stands on the mount point: the last line that names it. */
+static bool find_mounted(const char *mountpoint, struct mounted *ret_mounted)
+{
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    FB_AUTO_FREE char *line = NULL;
+    struct mounted m;
+    size_t size = 0;
+    bool found = false;
+
+    if (!f)
+        return false;
+    while (getline(&line, &size, f) > 0) {
+        if (!parse_line(line, mountpoint, &m))
+            continue;
+        *ret_mounted = m;
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev)
+{
+    struct mounted m;
+
+    return find_mounted(mountpoint, &m) && m.dev == dev;
+}
+
+/* ---- unmounting ---- */
+
+/* For those who may not unmount themselves. True when it said that it did. */
+static bool run_fusermount(const char *mountpoint, bool lazy)
+{
+    char program[] = UNMOUNT_PROGRAM, unmount[] = "-u", detach[] = "-z", end[] = "--";
+    char *point = (char *)(uintptr_t)mountpoint;
+    char *plain_argv[] = {program, unmount, end, point, NULL};
+    char *lazy_argv[] = {program, unmount, detach, end, point, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int rc, status = 0;
+
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return false;
+    rc = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (rc == 0)
+        rc = posix_spawnp(&pid, program, &actions, NULL, lazy ? lazy_argv : plain_argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (rc != 0)
+        return false;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return false;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int fb_mountpoint_unmount(const char *mountpoint, bool lazy)
+{
+    struct mounted m;
+
+    if (umount2(mountpoint, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
+        return 0;
+    /* Not mounted at all: what was wanted. */
+    if (errno == EINVAL || errno == ENOENT)
+        return 0;
+    if (errno != EPERM)
+        return -errno;
+    if (run_fusermount(mountpoint, lazy) || !find_mounted(mountpoint, &m))
+        return 0;
+    return lazy ? -EPERM : -EBUSY;
+}
+
+/* ---- preparing ---- */
+
+/* The path as mountinfo spells it. realpath() fails on a dead mount: then it is the last component. */
+static char *canonical(const char *path)
+{
+    char *real = realpath(path, NULL);
+    FB_AUTO_FREE char *dir_copy = NULL, *base_copy = NULL, *dir = NULL;
+
+    if (real || (errno != ENOTCONN && errno != ECONNABORTED && errno != EIO))
+        return real;
+    dir_copy = fb_strdup(path);
+    base_copy = fb_strdup(path);
+    if (!dir_copy || !base_copy)
+        return NULL;
+    dir = realpath(dirname(dir_copy), NULL);
+    if (!dir)
+        return NULL;
+    return fb_asprintf("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, basename(base_copy));
+}
+
+static int remove_dead(const char *mountpoint, struct stat *ret_stat, struct fb_error *err)
+{
+    struct mounted m;
+
+    for (unsigned i = 0; i < STACKED_MAX; i++) {
+        if (stat(mountpoint, ret_stat) == 0)
+            return 0;
+        if (errno != ENOTCONN && errno != ECONNABORTED)
+            return fb_error_set(err, -errno, "cannot mount on %s: %s", mountpoint,
+                                fb_strerror(-errno));
+        if (!find_mounted(mountpoint, &m) || strcmp(m.type, FS_TYPE) != 0)
+            return fb_error_set(err, -ENOTCONN,
+                                "%s is a dead mount of another program: unmount it first",
+                                mountpoint);
+        fb_log_info("%s: removing the mount of a daemon that died", mountpoint);
+        if (fb_mountpoint_unmount(mountpoint, true) < 0)
+            break;
+    }
+    return fb_error_set(err, -ENOTCONN,
+                        "cannot remove the dead mount on %s: unmount it with `fusermount3 -uz %s`",
+                        mountpoint, mountpoint);
+}
+
+/* What fusermount3 would only say on our standard error. */
+static int check_allow_other(struct fb_error *err)
+{
+    FILE *f = fopen("/etc/fuse.conf", "re");
+    FB_AUTO_FREE char *line = NULL;
+    size_t size = 0;
+    bool allowed = false;
+
+    while (f && !allowed && getline(&line, &size, f) > 0) {
+        char word[32];
+
+        allowed = sscanf(line, "%31s", word) == 1 && strcmp(word, "user_allow_other") == 0;
+    }
+    if (f)
+        fclose(f);
+    if (!allowed)
+        return fb_error_set(err, -EPERM,
+                            "--allow-other needs root, or the line user_allow_other in "
+                            "/etc/fuse.conf");
+    return 0;
+}
+
+static int check_device(struct fb_error *err)
+{
+    if (access("/dev/fuse", R_OK | W_OK) == 0)
+        return 0;
+    if (errno == ENOENT)
+        return fb_error_set(err, -ENODEV,
+                            "there is no /dev/fuse: load the kernel module fuse (modprobe fuse)");
+    return fb_error_set(err, -errno, "/dev/fuse may not be opened: %s", fb_strerror(-errno));
+}
+
+int fb_mountpoint_prepare(const struct fb_mount_config *config, char **ret_mountpoint,
+                          struct fb_error *err)
+{
+    FB_AUTO_FREE char *mountpoint = canonical(config->mountpoint);
+    struct mounted m;
+    struct stat st;
+    int rc;
+
+    if (!mountpoint)
+        return fb_error_set(err, -errno, "cannot mount on %s: %s", config->mountpoint,
+                            fb_strerror(-errno));
+    rc = remove_dead(mountpoint, &st, err);
+    if (rc < 0)
+        return rc;
+    if (!S_ISDIR(st.st_mode))
+        return fb_error_set(err, -ENOTDIR, "cannot mount on %s: it is not a directory", mountpoint);
+    if (find_mounted(mountpoint, &m) && strcmp(m.type, FS_TYPE) == 0)
+        return fb_error_set(err, -EBUSY, "%s is already mounted", mountpoint);
+    rc = check_device(err);
+    if (rc == 0 && config->allow_other && geteuid() != 0)
+        rc = check_allow_other(err);
+    if (rc == 0)
+        *ret_mountpoint = fb_steal(mountpoint);
+    return rc;
+}
+
+/* The kernel starts at 128 KiB and only root may ask for more; without it large reads cost more
+ * round trips, no more than that. */
+void fb_mountpoint_set_read_ahead(dev_t dev)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev), minor(dev));
+    f = fopen(path, "we");
+    if (!f)
+        return;
+    fprintf(f, "%u\n", FB_FUSE_READ_AHEAD >> 10);
+    fclose(f);
+}

@@ -1,0 +1,246 @@
+/*
+ * Telling the kernel to forget.
+ *
+ * A record that is no longer current must not be found by its name any more. The cache says so from
+ * any thread; the kernel is told from one of our own, since it takes locks that a request under way
+ * may hold.
+ *
+ * Told is the name: the kernel drops it and everything below it, and the next access looks it up
+ * anew. The pages of a regular file are left alone: they are true for that version, and whoever has it
+ * open or mapped goes on with it; they go when the last of them lets go. A directory or link also
+ * loses its listing, target, attributes and ACLs.
+ *
+ * The queue is bounded. When it overflows, all names in the root directory are invalidated instead,
+ * and with them everything: costly, but never wrong.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/thread.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct fb_notifier {
+    struct fb_mount *mount;
+    pthread_t thread;
+    bool started;
+
+    struct fb_mutex lock; /* guards what follows */
+    struct fb_cond wake;
+    struct fb_cond idle;
+    bool stop;
+    bool overflow; /* invalidate everything */
+    bool logged;
+    bool busy;
+    unsigned head;
+    unsigned count;
+    uint32_t queue[FB_FUSE_NOTIFY_MAX]; /* records, with a reference each */
+};
+
+int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier)
+{
+    struct fb_notifier *n = fb_alloc(sizeof *n);
+
+    if (!n)
+        return -ENOMEM;
+    n->mount = mount;
+    fb_mutex_init(&n->lock, FB_RANK_DOOR);
+    fb_cond_init(&n->wake);
+    fb_cond_init(&n->idle);
+    *ret_notifier = n;
+    return 0;
+}
+
+void fb_notifier_destroy(struct fb_notifier *n)
+{
+    if (!n)
+        return;
+    for (unsigned i = 0; i < n->count; i++)
+        fb_files_unref(n->mount->files, n->queue[(n->head + i) % FB_FUSE_NOTIFY_MAX], 1);
+    fb_cond_destroy(&n->idle);
+    fb_cond_destroy(&n->wake);
+    fb_mutex_destroy(&n->lock);
+    free(n);
+}
+
+void fb_notifier_retired(struct fb_notifier *n, uint32_t id)
+{
+    struct fb_files *files = n->mount->files;
+    bool queued = false, log = false;
+    size_t len;
+
+    fb_files_path(files, id, &len);
+    if (len > 0 && !fb_node_known(n->mount->nodes, id, NULL))
+        return;
+    fb_files_ref(files, id, 1);
+    fb_mutex_lock(&n->lock);
+    if (n->stop || n->overflow) {
+        /* Nobody listens, or everything goes anyway. */
+    } else if (n->count == FB_FUSE_NOTIFY_MAX) {
+        log = !n->logged;
+        n->logged = true;
+        n->overflow = true;
+    } else {
+        n->queue[(n->head + n->count++) % FB_FUSE_NOTIFY_MAX] = id;
+        queued = true;
+    }
+    fb_cond_signal(&n->wake);
+    fb_mutex_unlock(&n->lock);
+    if (!queued)
+        fb_files_unref(files, id, 1);
+    if (log)
+        fb_log_info("%s: many files changed at once, the kernel forgets all names",
+                    n->mount->config.mountpoint);
+}
+
+/* ---- the thread ---- */
+
+/* ENOENT: the kernel had forgotten it by itself. */
+static void tell_entry(struct fb_mount *mount, uint32_t id, uint32_t parent)
+{
+    size_t len;
+    const char *path = fb_files_path(mount->files, id, &len);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    int rc = fuse_lowlevel_notify_inval_entry(mount->session, (fuse_ino_t)parent + FUSE_ROOT_ID,
+                                              name, strlen(name));
+
+    if (rc < 0 && rc != -ENOENT)
+        fb_log_debug("%s: invalidating %s: %s", mount->config.mountpoint, path, fb_strerror(rc));
+}
+
+static void tell(struct fb_mount *mount, uint32_t id)
+{
+    struct fb_attr attr;
+    uint32_t parent;
+    size_t len;
+    int rc;
+
+    fb_files_attr(mount->files, id, &attr);
+    fb_files_path(mount->files, id, &len);
+    if (len == 0) {
+        rc = fuse_lowlevel_notify_inval_inode(mount->session, FUSE_ROOT_ID, 0, 0);
+    } else if (fb_node_known(mount->nodes, id, &parent)) {
+        /* A negative offset leaves the pages. */
+        rc = fuse_lowlevel_notify_inval_inode(mount->session, fb_ino_of(id),
+                                              S_ISREG(attr.mode) ? -1 : 0, 0);
+        tell_entry(mount, id, parent);
+    } else {
+        rc = 0;
+    }
+    if (rc < 0 && rc != -ENOENT)
+        fb_log_debug("%s: invalidating an inode: %s", mount->config.mountpoint, fb_strerror(rc));
+}
+
+struct collected {
+    struct fb_mount *mount;
+    uint32_t *ids;
+    size_t count;
+    size_t max;
+};
+
+static void collect(void *arg, uint32_t id)
+{
+    struct collected *c = arg;
+
+    if (c->count == c->max)
+        return;
+    fb_files_ref(c->mount->files, id, 1);
+    c->ids[c->count++] = id;
+}
+
+static void tell_everything(struct fb_mount *mount)
+{
+    struct collected c = {.mount = mount, .max = fb_nodes_count(mount->nodes) + 1024};
+
+    c.ids = fb_alloc_array(c.max, sizeof *c.ids);
+    if (!c.ids) {
+        fb_log_warn("%s: no memory to invalidate names: they are used until they expire",
+                    mount->config.mountpoint);
+        return;
+    }
+    fb_nodes_visit(mount->nodes, 0, collect, &c);
+    for (size_t i = 0; i < c.count; i++) {
+        tell_entry(mount, c.ids[i], 0);
+        fb_files_unref(mount->files, c.ids[i], 1);
+    }
+    fuse_lowlevel_notify_inval_inode(mount->session, FUSE_ROOT_ID, 0, 0);
+    free(c.ids);
+}
+
+static void *run(void *arg)
+{
+    struct fb_notifier *n = arg;
+    struct fb_mount *mount = n->mount;
+
+    fb_mutex_lock(&n->lock);
+    while (!n->stop) {
+        uint32_t id = FB_FILE_NONE;
+        bool everything = n->overflow && n->count == 0;
+
+        if (n->count == 0 && !everything) {
+            n->busy = false;
+            fb_cond_broadcast(&n->idle);
+            fb_cond_wait(&n->wake, &n->lock, FB_NEVER_NS);
+            continue;
+        }
+        n->busy = true;
+        if (everything) {
+            n->overflow = false;
+        } else {
+            id = n->queue[n->head];
+            n->head = (n->head + 1) % FB_FUSE_NOTIFY_MAX;
+            n->count--;
+        }
+        fb_mutex_unlock(&n->lock);
+        if (everything) {
+            tell_everything(mount);
+        } else {
+            tell(mount, id);
+            fb_files_unref(mount->files, id, 1);
+        }
+        fb_mutex_lock(&n->lock);
+    }
+    n->busy = false;
+    fb_cond_broadcast(&n->idle);
+    fb_mutex_unlock(&n->lock);
+    return NULL;
+}
+
+bool fb_notifier_flush(struct fb_notifier *n, int64_t until_ns)
+{
+    bool done;
+
+    fb_mutex_lock(&n->lock);
+    while ((n->busy || n->count > 0 || n->overflow) && !n->stop)
+        if (!fb_cond_wait(&n->idle, &n->lock, until_ns))
+            break;
+    done = !n->busy && n->count == 0 && !n->overflow;
+    fb_mutex_unlock(&n->lock);
+    return done;
+}
+
+int fb_notifier_start(struct fb_notifier *n)
+{
+    int rc = fb_thread_start(&n->thread, "fb-fuse-notify", run, n);
+
+    n->started = rc == 0;
+    return rc;
+}
+
+void fb_notifier_stop(struct fb_notifier *n)
+{
+    if (!n)
+        return;
+    fb_mutex_lock(&n->lock);
+    n->stop = true;
+    fb_cond_broadcast(&n->wake);
+    fb_mutex_unlock(&n->lock);
+    if (n->started)
+        pthread_join(n->thread, NULL);
+    n->started = false;
+}

@@ -1,0 +1,97 @@
+/*
+ * OPEN, in close-to-open: the version is asked for again once the record has outlived the TTL.
+ *
+ * Another version than the node's is answered ESTALE; upon that the kernel looks the name up anew,
+ * gets the node of the new version and opens that, unseen by the program. As a node has one version
+ * only, its pages in the kernel stay good: keep_cache.
+ *
+ * A file touched less than FB_SETTLE_TIME_NS ago may change again and show the same version. It is
+ * opened with direct I/O, so that no page of it stays. (libfuse before 3.17 cannot allow shared
+ * mappings of such a file: mmap(MAP_SHARED) gives ENODEV until it has settled. MAP_PRIVATE works but
+ * leaves pages behind: they are dropped by the first open after it has settled.)
+ *
+ * There is nothing to release: an open file is a node the kernel knows. RELEASE has no handler, and
+ * FLUSH none either, so it is answered ENOSYS once and never sent again.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "core/clock.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct open_request {
+    struct fb_lookup lookup;
+    struct fb_mount *mount;
+    fuse_req_t req;
+    uint32_t id;
+};
+
+static void reply_open(struct fb_mount *mount, fuse_req_t req, uint32_t id)
+{
+    struct fuse_file_info fi = {.fh = 0};
+
+    if (mount->config.bypass) {
+        fi.direct_io = 1;
+    } else if (!fb_version_settled(fb_files_version(mount->files, id), fb_wall_ns())) {
+        fi.direct_io = 1;
+        fb_node_set_flags(mount->nodes, id, FB_NODE_UNSETTLED, 0);
+    } else if (fb_node_flags(mount->nodes, id) & FB_NODE_UNSETTLED) {
+        fb_node_set_flags(mount->nodes, id, 0, FB_NODE_UNSETTLED);
+    } else {
+        fi.keep_cache = 1;
+    }
+    fuse_reply_open(req, &fi);
+}
+
+static void open_done(struct fb_lookup *lookup)
+{
+    struct open_request *r = FB_CONTAINER_OF(lookup, struct open_request, lookup);
+    struct fb_mount *mount = r->mount;
+
+    if (lookup->result == 0 && lookup->file == r->id)
+        reply_open(mount, r->req, r->id);
+    else if (lookup->result == 0 || lookup->result == -ENOENT || lookup->result == -ENOTDIR)
+        fuse_reply_err(r->req, ESTALE);
+    else
+        fuse_reply_err(r->req, -lookup->result);
+    if (lookup->result == 0)
+        fb_files_unref(mount->files, lookup->file, 1);
+    fb_request_free(mount, r);
+}
+
+void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    uint32_t id = fb_file_of(mount, ino);
+    struct open_request *r;
+
+    if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC)) {
+        fuse_reply_err(req, EROFS);
+        return;
+    }
+    if (mount->no_open) {
+        fuse_reply_err(req, ENOSYS);
+        return;
+    }
+    if (fb_files_current(mount->files, id) &&
+        fb_files_valid_until(mount->files, id) > fb_now_ns()) {
+        reply_open(mount, req, id);
+        return;
+    }
+    r = fb_request_new(mount, sizeof *r);
+    if (!r) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    r->mount = mount;
+    r->req = req;
+    r->id = id;
+    r->lookup = (struct fb_lookup){
+        .volume = mount->volume,
+        .caller = fb_caller_of(req),
+        .path = fb_files_path(mount->files, id, NULL),
+        .done = open_done,
+    };
+    fb_cache_lookup(&r->lookup);
+}

@@ -1,0 +1,160 @@
+/*
+ * OPENDIR and RELEASEDIR.
+ *
+ * Opening asks the source for nothing but the directory's version, and that only when its record has
+ * outlived the TTL (on static mounts not even then): the kernel may have the whole listing. The
+ * source's directory is opened by the first READDIR that comes.
+ *
+ * The kernel keeps a listing while the directory's version stays the same. Which version a listing was
+ * made from is remembered in a table of fixed size: what falls out of it is listed once more. A
+ * version that has not settled keeps no listing: a file could come and the version not change.
+ */
+#include <errno.h>
+
+#include "base/hash.h"
+#include "core/clock.h"
+#include "core/mem.h"
+#include "doors/fuse/dir_priv.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct opendir_request {
+    struct fb_lookup lookup;
+    struct fb_mount *mount;
+    fuse_req_t req;
+    uint32_t id;
+    fuse_ino_t ino;
+};
+
+struct fb_dir *fb_dir_new(struct fb_mount *mount, uint32_t id, uint32_t node)
+{
+    struct fb_dir *dir = fb_alloc(sizeof *dir);
+
+    if (!dir)
+        return NULL;
+    dir->mount = mount;
+    dir->id = id;
+    dir->node = node;
+    atomic_flag_clear(&dir->busy);
+    fb_mutex_lock(&mount->dirs_lock);
+    fb_list_push_back(&mount->dirs, &dir->link);
+    fb_mutex_unlock(&mount->dirs_lock);
+    return dir;
+}
+
+static void closedir_done(struct fb_source_job *job)
+{
+    struct fb_mount *mount = job->arg;
+
+    fb_source_job_put(job);
+    fb_request_end(mount);
+}
+
+void fb_dir_close(struct fb_dir *dir)
+{
+    struct fb_mount *mount = dir->mount;
+    struct fb_caller nobody = {.pid = 0};
+    struct fb_source_job *job = dir->source ? fb_source_job_new(FB_SOURCE_CLOSEDIR, NULL) : NULL;
+
+    /* Without memory for the job the source closes the directory at its own end. */
+    if (job) {
+        job->dir = dir->source;
+        fb_request_begin(mount);
+        fb_job_submit(mount, job, &nobody, closedir_done, mount);
+    }
+    fb_mutex_lock(&mount->dirs_lock);
+    fb_list_remove(&dir->link);
+    fb_mutex_unlock(&mount->dirs_lock);
+    fb_source_job_put(dir->batch);
+    free(dir);
+}
+
+void fb_dirs_close(struct fb_mount *mount)
+{
+    struct fb_list *it, *tmp;
+
+    /* No lock: the threads that take requests in are gone. */
+    FB_LIST_FOREACH (it, tmp, &mount->dirs)
+        fb_dir_close(FB_LIST_ENTRY(it, struct fb_dir, link));
+}
+
+static void reply_open(struct fb_mount *mount, fuse_req_t req, fuse_ino_t ino, bool cache,
+                       bool keep)
+{
+    struct fb_dir *dir = fb_dir_new(mount, fb_file_of(mount, ino), fb_parent_of(ino));
+    struct fuse_file_info fi = {.cache_readdir = cache, .keep_cache = keep};
+
+    if (!dir) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    fi.fh = (uintptr_t)dir;
+    if (fuse_reply_open(req, &fi) != 0)
+        fb_dir_close(dir); /* interrupted: no RELEASEDIR will come */
+}
+
+/* True when the kernel's listing, if it has one, is of this very version. */
+static bool same_version(struct fb_mount *mount, uint32_t id, const struct fb_version *version)
+{
+    uint64_t hash = fb_hash64(version, sizeof *version);
+    uint64_t mark = (uint64_t)id << 32 | (hash >> 32);
+    _Atomic uint64_t *at = &mount->dir_marks[fb_mix64(id) % FB_FUSE_DIR_MARKS];
+
+    /* Relaxed: the word is all there is. */
+    return atomic_exchange_explicit(at, mark, memory_order_relaxed) == mark;
+}
+
+static void opendir_done(struct fb_lookup *lookup)
+{
+    struct opendir_request *r = FB_CONTAINER_OF(lookup, struct opendir_request, lookup);
+    struct fb_mount *mount = r->mount;
+
+    if (lookup->result < 0) {
+        fuse_reply_err(r->req, -lookup->result);
+    } else if (!S_ISDIR(lookup->attr.mode)) {
+        fuse_reply_err(r->req, ESTALE);
+    } else {
+        const struct fb_version *version = &lookup->attr.version;
+        bool cache = fb_version_settled(version, fb_wall_ns());
+
+        reply_open(mount, r->req, r->ino, cache, cache && same_version(mount, r->id, version));
+    }
+    if (lookup->result == 0)
+        fb_files_unref(mount->files, lookup->file, 1);
+    fb_request_free(mount, r);
+}
+
+void fb_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct opendir_request *r;
+
+    (void)fi;
+    if (fb_mount_is_static(mount)) {
+        reply_open(mount, req, ino, true, true);
+        return;
+    }
+    r = fb_request_new(mount, sizeof *r);
+    if (!r) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    r->mount = mount;
+    r->req = req;
+    r->id = fb_file_of(mount, ino);
+    r->ino = ino;
+    r->lookup = (struct fb_lookup){
+        .volume = mount->volume,
+        .caller = fb_caller_of(req),
+        .path = fb_files_path(mount->files, r->id, NULL),
+        .done = opendir_done,
+    };
+    fb_cache_lookup(&r->lookup);
+}
+
+void fb_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    fb_dir_close((struct fb_dir *)(uintptr_t)fi->fh);
+    fuse_reply_err(req, 0);
+}

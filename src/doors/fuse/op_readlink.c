@@ -1,0 +1,42 @@
+/*
+ * READLINK. Always asks the source; on static mounts the kernel keeps the answer.
+ */
+#include <errno.h>
+
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct readlink_request {
+    struct fb_mount *mount;
+    fuse_req_t req;
+};
+
+static void readlink_done(struct fb_source_job *job)
+{
+    struct readlink_request *r = job->arg;
+    struct fb_mount *mount = r->mount;
+
+    if (job->result < 0)
+        fuse_reply_err(r->req, -job->result);
+    else
+        fuse_reply_readlink(r->req, job->data);
+    fb_source_job_put(job);
+    fb_request_free(mount, r);
+}
+
+void fb_op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    const char *path = fb_files_path(mount->files, fb_file_of(mount, ino), NULL);
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_READLINK, path);
+    struct readlink_request *r = job ? fb_request_new(mount, sizeof *r) : NULL;
+    struct fb_caller caller = fb_caller_of(req);
+
+    if (!r) {
+        fb_source_job_put(job);
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    *r = (struct readlink_request){.mount = mount, .req = req};
+    fb_job_submit(mount, job, &caller, readlink_done, r);
+}

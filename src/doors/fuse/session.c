@@ -1,0 +1,255 @@
+/*
+ * The connection to the kernel: options, capabilities, and the threads that take requests in.
+ *
+ * The threads are ours and not libfuse's loop: there is a fixed number of them, started once; they
+ * stop taking requests in when FB_FUSE_REQUESTS_MAX are under way, so that memory stays bounded and
+ * the rest waits in the kernel; and they can be ended while the kernel still has requests to send (a
+ * lazy unmount of a busy file system), which libfuse's loop cannot.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/thread.h"
+#include "doors/fuse/fuse_priv.h"
+
+#define POLL_NS (1 * FB_NS_PER_MS)
+/* FB_READ_MAX. libfuse wants it both here and in init. */
+#define MAX_READ_OPTION "max_read=1048576"
+static_assert(FB_READ_MAX == 1048576, "MAX_READ_OPTION says so");
+
+#define LEAVE_WAIT_NS (500 * FB_NS_PER_MS) /* for threads to see the unmount by themselves */
+
+static const struct fuse_lowlevel_ops operations = {
+    .init = fb_op_init,
+    .lookup = fb_op_lookup,
+    .forget = fb_op_forget,
+    .forget_multi = fb_op_forget_multi,
+    .getattr = fb_op_getattr,
+    .readlink = fb_op_readlink,
+    .open = fb_op_open,
+    .read = fb_op_read,
+    .opendir = fb_op_opendir,
+    .readdir = fb_op_readdir,
+    .readdirplus = fb_op_readdirplus,
+    .releasedir = fb_op_releasedir,
+    .getxattr = fb_op_getxattr,
+    .listxattr = fb_op_listxattr,
+    .statfs = fb_op_statfs,
+    /* ACCESS is not sent with default_permissions; FLUSH, answered ENOSYS, only once. */
+};
+
+static void want(struct fuse_conn_info *conn, unsigned capabilities)
+{
+    conn->want |= conn->capable & capabilities;
+}
+
+void fb_op_init(void *userdata, struct fuse_conn_info *conn)
+{
+    struct fb_mount *mount = userdata;
+
+    want(conn, FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
+                   FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_POSIX_ACL);
+    /* A node's bytes never change: nothing is gained by asking for its attributes at every read. */
+    conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    if (fb_mount_is_static(mount)) {
+        want(conn, FUSE_CAP_CACHE_SYMLINKS);
+        /* Without OPEN nobody can ask for direct I/O. */
+        mount->no_open = !mount->config.bypass && (conn->capable & FUSE_CAP_NO_OPEN_SUPPORT);
+    }
+    conn->max_read = FB_READ_MAX;
+    if (conn->max_readahead > FB_FUSE_READ_AHEAD)
+        conn->max_readahead = FB_FUSE_READ_AHEAD;
+    conn->max_background = mount->config.max_background;
+    conn->congestion_threshold = mount->config.max_background * 3 / 4;
+}
+
+/* ---- what libfuse says ---- */
+
+/* libfuse logs through one function without an argument, so where the thread that mounts wants its
+ * last word goes through the thread. */
+static _Thread_local char *last_word;
+
+#define LAST_WORD_MAX 256
+
+static void take_log(enum fuse_log_level level, const char *format, va_list ap)
+{
+    char text[LAST_WORD_MAX];
+    size_t len;
+
+    vsnprintf(text, sizeof text, format, ap);
+    len = strlen(text);
+    if (len > 0 && text[len - 1] == '\n')
+        text[len - 1] = '\0';
+    if (last_word)
+        memcpy(last_word, text, sizeof text);
+    else
+        fb_log(level <= FUSE_LOG_ERR       ? FB_LOG_ERROR
+               : level == FUSE_LOG_WARNING ? FB_LOG_WARN
+                                           : FB_LOG_DEBUG,
+               "%s", text);
+}
+
+/* ---- mounting ---- */
+
+static char *options(const struct fb_mount_config *config)
+{
+    FB_AUTO_FREE char *name = fb_asprintf("fsname=%s", config->fs_name);
+    char *opts = NULL;
+
+    if (!name || fuse_opt_add_opt(&opts, "ro,nosuid,nodev,default_permissions") < 0 ||
+        fuse_opt_add_opt(&opts, "subtype=forebay") < 0 ||
+        fuse_opt_add_opt_escaped(&opts, name) < 0 || fuse_opt_add_opt(&opts, MAX_READ_OPTION) < 0 ||
+        (config->allow_other && fuse_opt_add_opt(&opts, "allow_other") < 0)) {
+        free(opts);
+        return NULL;
+    }
+    return opts;
+}
+
+int fb_session_open(struct fb_mount *mount, struct fb_error *err)
+{
+    FB_AUTO_FREE char *opts = options(&mount->config);
+    char name[] = "forebay", flag[] = "-o";
+    char *argv[] = {name, flag, opts, NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    char why[LAST_WORD_MAX] = "";
+    int rc;
+
+    if (!opts)
+        return fb_error_set(err, -ENOMEM, "no memory to mount %s", mount->config.mountpoint);
+    fuse_set_log_func(take_log);
+    last_word = why;
+    mount->session = fuse_session_new(&args, &operations, sizeof operations, mount);
+    fuse_opt_free_args(&args);
+    rc = mount->session ? fuse_session_mount(mount->session, mount->config.mountpoint) : -1;
+    last_word = NULL;
+    if (rc == 0)
+        return 0;
+    if (mount->session)
+        fuse_session_destroy(fb_steal(mount->session));
+    return fb_error_set(err, -EIO, "cannot mount on %s: %s", mount->config.mountpoint,
+                        why[0] ? why : "fusermount3 failed");
+}
+
+/* ---- taking requests in ---- */
+
+static void throttle(struct fb_mount *mount)
+{
+    /* Relaxed: a limit, a few more do no harm. Requests end by their deadlines at the latest. */
+    while (atomic_load_explicit(&mount->requests, memory_order_relaxed) >= FB_FUSE_REQUESTS_MAX)
+        fb_sleep_ns(POLL_NS);
+}
+
+static void free_buffer(void *arg)
+{
+    free(((struct fuse_buf *)arg)->mem);
+}
+
+/* Cancelled only where it waits for a request. Returns what ended the loop. */
+static int take_requests(struct fb_mount *mount)
+{
+    struct fuse_buf buf = {.mem = NULL};
+    int n, ignored;
+
+    pthread_cleanup_push(free_buffer, &buf);
+    for (;;) {
+        throttle(mount);
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &ignored);
+        n = fuse_session_receive_buf(mount->session, &buf);
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ignored);
+        if (n == -EINTR || n == -EAGAIN)
+            continue;
+        if (n <= 0)
+            break;
+        fuse_session_process_buf(mount->session, &buf);
+    }
+    pthread_cleanup_pop(1);
+    return n;
+}
+
+static void leave(void *arg)
+{
+    struct fb_mount *mount = arg;
+    void (*ended)(void *) = mount->config.ended;
+    void *ended_arg = mount->config.arg;
+    bool stopping = atomic_load_explicit(&mount->stopping, memory_order_acquire);
+
+    /* Release: fb_session_join() sees our work once it sees the count. */
+    if (atomic_fetch_sub_explicit(&mount->running, 1, memory_order_acq_rel) == 1 && !stopping &&
+        ended)
+        ended(ended_arg);
+}
+
+static void *serve(void *arg)
+{
+    struct fb_mount *mount = arg;
+    int ignored, rc;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ignored);
+    pthread_cleanup_push(leave, mount);
+    rc = take_requests(mount);
+    if (rc < 0)
+        fb_log_error("%s: reading from the kernel: %s", mount->config.mountpoint, fb_strerror(rc));
+    pthread_cleanup_pop(1);
+    return NULL;
+}
+
+int fb_session_start(struct fb_mount *mount, struct fb_error *err)
+{
+    unsigned count = mount->config.threads ? mount->config.threads : fb_cpu_count();
+
+    if (count > FB_FUSE_THREADS_MAX)
+        count = FB_FUSE_THREADS_MAX;
+    for (; mount->thread_count < count; mount->thread_count++) {
+        int rc;
+
+        atomic_fetch_add_explicit(&mount->running, 1, memory_order_relaxed);
+        rc = fb_thread_start(&mount->threads[mount->thread_count], "fb-fuse", serve, mount);
+        if (rc < 0) {
+            atomic_fetch_sub_explicit(&mount->running, 1, memory_order_relaxed);
+            return fb_error_set(err, rc, "cannot start a thread for %s: %s",
+                                mount->config.mountpoint, fb_strerror(rc));
+        }
+    }
+    return 0;
+}
+
+void fb_session_join(struct fb_mount *mount)
+{
+    int64_t until_ns = fb_now_ns() + LEAVE_WAIT_NS;
+
+    /* Unmounted, they end by themselves. */
+    while (atomic_load_explicit(&mount->running, memory_order_acquire) > 0 &&
+           fb_now_ns() < until_ns)
+        fb_sleep_ns(POLL_NS);
+    for (unsigned i = 0; i < mount->thread_count; i++) {
+        pthread_cancel(mount->threads[i]);
+        pthread_join(mount->threads[i], NULL);
+    }
+    mount->thread_count = 0;
+}
+
+/* libfuse, told to unmount, closes its descriptor and unmounts by path whatever stands there, unless
+ * the descriptor says that the connection is over. So it gets one that says so: a pipe that nobody
+ * reads. That also closes the true one. */
+void fb_session_close(struct fb_mount *mount)
+{
+    int ends[2];
+
+    if (!mount->session)
+        return;
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        close(ends[0]);
+        dup3(ends[1], fuse_session_fd(mount->session), O_CLOEXEC);
+        close(ends[1]);
+        fuse_session_unmount(mount->session);
+    }
+    fuse_session_destroy(fb_steal(mount->session));
+}
