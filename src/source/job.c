@@ -1,3 +1,7 @@
+/*
+ * A job by itself: memory, references, the race for its answer (job_priv.h has the states). What
+ * happens to jobs inside a source is in source.c.
+ */
 #include <errno.h>
 
 #include "base/assert.h"

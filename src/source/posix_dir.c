@@ -110,7 +110,7 @@ static void append(struct fb_source_job *job, int fd, const struct dirent64 *raw
         fstatat(fd, entry->name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0) {
         fb_posix_attr(&st, &entry->attr);
         entry->has_attr = true;
-        entry->type = IFTODT(st.st_mode);
+        entry->type = (uint8_t)IFTODT(st.st_mode);
     }
     job->data_len += length;
 }

@@ -46,6 +46,14 @@ struct fb_posix_root *fb_posix_root_get(struct fb_posix_base *base)
     return root;
 }
 
+/* The last system call's; never 0, which would pass for success. */
+static int failure(void)
+{
+    int code = errno;
+
+    return code > 0 ? -code : -EIO;
+}
+
 static int open_root(const char *path, struct fb_posix_root **ret_root,
                      struct fb_posix_identity *ret_identity)
 {
@@ -55,7 +63,7 @@ static int open_root(const char *path, struct fb_posix_root **ret_root,
     struct statfs fs;
 
     if (fd < 0 || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &stx) < 0 || fstatfs(fd, &fs) < 0)
-        return -errno;
+        return failure();
     root = fb_alloc(sizeof *root);
     if (!root)
         return -ENOMEM;
@@ -97,8 +105,8 @@ static void found(struct fb_posix_base *base)
 
 static int replace_root(struct fb_posix_base *base, const struct fb_posix_root *used)
 {
-    struct fb_posix_identity identity;
-    struct fb_posix_root *fresh, *old = NULL;
+    struct fb_posix_identity identity = {0};
+    struct fb_posix_root *fresh = NULL, *old = NULL;
     int r = open_root(base->path, &fresh, &identity);
 
     if (r < 0)
@@ -153,7 +161,7 @@ static int sentence(struct fb_error *err, int r, const char *path)
 int fb_posix_base_open(const char *path, struct fb_posix_base **ret_base, struct fb_error *err)
 {
     struct fb_posix_base *base = fb_alloc(sizeof *base);
-    int r = 0;
+    int r;
 
     if (!base)
         return -ENOMEM;
@@ -161,8 +169,8 @@ int fb_posix_base_open(const char *path, struct fb_posix_base **ret_base, struct
     atomic_init(&base->checked_ns, fb_now_ns());
     base->path = realpath(path, NULL);
     if (!base->path)
-        r = -errno;
-    if (r == 0)
+        r = failure();
+    else
         r = open_root(base->path, &base->root, &base->identity);
     if (r < 0) {
         fb_posix_base_destroy(base);

@@ -19,13 +19,13 @@
 #define FB_TEST_SOON_NS     (10 * FB_NS_PER_MS)
 
 /* Waits until `condition` holds. */
-#define FB_TEST_EVENTUALLY(condition)                       \
-    do {                                                    \
-        int64_t until_ = fb_now_ns() + FB_TEST_PATIENCE_NS; \
-        while (!(condition) && fb_now_ns() < until_)        \
-            fb_sleep_ns(FB_NS_PER_MS);                      \
-        assert_true(condition);                             \
-    } while (0)
+#define FB_TEST_EVENTUALLY(condition)                 \
+ do {                                                 \
+  int64_t until_ = fb_now_ns() + FB_TEST_PATIENCE_NS; \
+  while (!(condition) && fb_now_ns() < until_)        \
+   fb_sleep_ns(FB_NS_PER_MS);                         \
+  assert_true(condition);                             \
+ } while (0)
 
 static inline struct fb_source_job *fb_test_job(enum fb_source_op op, const char *path)
 {

@@ -151,7 +151,7 @@ static void test_odd_files(void **state)
     }
 }
 
-/* In a process without privileges: what it may not read, it cannot. */
+/* Run by a process of its own, which gives up its privileges: what it may not read, it cannot. */
 static int denied(const char *root)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -190,8 +190,11 @@ static void test_permissions(void **state)
     assert_int_equal(chmod(fb_test_dir_path(&f->dir, "root/sealed"), 0), 0);
     pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0)
-        _exit(denied(fb_test_dir_path(&f->dir, "root")));
+    if (pid == 0) {
+        execl("/proc/self/exe", "test_source_posix", "denied", fb_test_dir_path(&f->dir, "root"),
+              (char *)NULL);
+        _exit(127);
+    }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -422,7 +425,7 @@ static void test_expected_version(void **state)
     fb_source_job_put(job);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -444,5 +447,7 @@ int main(void)
         TEST(test_expected_version),
     };
 
+    if (argc == 3 && !strcmp(argv[1], "denied"))
+        return denied(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
