@@ -138,7 +138,7 @@ struct run {
 
 static void run_done(struct fb_io *io)
 {
-    struct run *run = io->waiter;
+    struct run *run = io->owner;
 
     fb_mutex_lock(&run->lock);
     if (--run->left == 0)
@@ -154,7 +154,7 @@ void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned 
     fb_cond_init(&run.all_done);
     for (unsigned i = 0; i < count; i++) {
         ios[i]->done = run_done;
-        ios[i]->waiter = &run;
+        ios[i]->owner = &run;
     }
     fb_engine_submit(engine, ios, count);
     fb_mutex_lock(&run.lock);

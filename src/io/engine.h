@@ -35,10 +35,10 @@ struct fb_io {
     int32_t result; /* bytes or negative errno. A short WRITE is carried on by the engine, a READ is
                      * short only at the end of the file; EINTR and EAGAIN are retried */
     void (*done)(struct fb_io *io);
+    void *owner; /* the submitter's, for done(); the engine does not look at it */
     /* private */
     uint32_t moved;
     uint32_t retries;
-    void *waiter;
     struct fb_list link;
 };
 
@@ -60,7 +60,8 @@ const char *fb_engine_name(const struct fb_engine *engine); /* "io_uring" or "th
 
 void fb_engine_submit(struct fb_engine *engine, struct fb_io *const *ios, unsigned count);
 
-/* Submits and waits for all; for start-up and tests. Sets `done` itself. Not from a done(). */
+/* Submits and waits for all; for start-up and tests. Sets `done` and `owner` itself. Not from a
+ * done(). */
 void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned count);
 
 /* Sees every WRITE and FSYNC when it is submitted and again when it completes successfully (before

@@ -1,0 +1,521 @@
+/*
+ * What all media have in common: slots and their states, staging memory, and when to stop lending.
+ */
+#include "store/tier.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "proto/layout.h"
+#include "store/tier_files.h"
+#include "store/tier_priv.h"
+
+static const struct fb_tier_ops *const media[] = {
+    [FB_TIER_DRAM] = &fb_tier_dram,
+    [FB_TIER_PMEM] = &fb_tier_pmem,
+    [FB_TIER_NVME] = &fb_tier_nvme,
+};
+
+/* ---- opening ---- */
+
+static uint64_t slots_of(const struct fb_tier_config *c, bool persistent)
+{
+    uint64_t room = persistent ? c->dir_count * FB_TIER_ROOM_BYTES : 0;
+    uint64_t filled = (uint64_t)((double)c->budget_bytes * c->fill);
+    uint64_t rest = c->budget_bytes > room ? c->budget_bytes - room : 0;
+
+    return fb_min_u64(filled, rest) / c->segment_bytes;
+}
+
+static int check(const struct fb_tier_config *c, bool persistent, struct fb_error *err)
+{
+    const char *name = media[c->kind]->name;
+    uint64_t slots;
+
+    if (c->segment_bytes % FB_DISK_PAGE != 0 || c->segment_bytes < 2ULL * FB_DISK_PAGE ||
+        c->segment_bytes > FB_SEGMENT_SIZE_MAX)
+        return fb_error_set(err, -EINVAL, "segments of %llu bytes are not possible",
+                            (unsigned long long)c->segment_bytes);
+    if (persistent && (c->dir_count == 0 || c->dir_count > FB_TIER_DIRS_MAX))
+        return fb_error_set(err, -EINVAL, "the %s tier takes 1 to %d directories, not %u", name,
+                            FB_TIER_DIRS_MAX, c->dir_count);
+    slots = slots_of(c, persistent);
+    if (slots < fb_max_u64(persistent ? c->dir_count : 1, 1))
+        return fb_error_set(
+            err, -EINVAL,
+            "the %s tier is too small: its budget of %llu bytes holds no segment of "
+            "%llu bytes in each directory",
+            name, (unsigned long long)c->budget_bytes, (unsigned long long)c->segment_bytes);
+    if (slots > FB_SEGMENT_MAX)
+        return fb_error_set(err, -EINVAL, "the %s tier has too many segments: make them larger",
+                            name);
+    return 0;
+}
+
+static int make_staging(struct fb_tier *t, unsigned count)
+{
+    size_t bytes;
+
+    t->staging_count = count > 0 ? count : FB_TIER_STAGING;
+    bytes = t->staging_count * t->segment_bytes;
+    t->staging_stack = fb_alloc_array(t->staging_count, sizeof *t->staging_stack);
+    t->staging = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (t->staging == MAP_FAILED)
+        t->staging = NULL;
+    if (!t->staging || !t->staging_stack)
+        return -ENOMEM;
+    /* A hint: fewer pages to pin for direct I/O. */
+    (void)madvise(t->staging, bytes, MADV_HUGEPAGE);
+    for (unsigned i = 0; i < t->staging_count; i++)
+        t->staging_stack[t->staging_free++] = t->staging + i * t->segment_bytes;
+    return 0;
+}
+
+static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
+{
+    struct fb_stripe *stripe = &t->stripes[slot % t->stripe_count];
+    uint32_t *top = state == FB_SLOT_FREE ? &stripe->free : &stripe->bare;
+
+    t->slot[slot].state = (uint8_t)state;
+    t->slot[slot].next = *top;
+    *top = slot;
+}
+
+static int make_slots(struct fb_tier *t)
+{
+    t->slot = fb_alloc_array(t->slots, sizeof *t->slot);
+    if (!t->slot)
+        return -ENOMEM;
+    for (unsigned i = 0; i < t->stripe_count; i++)
+        t->stripes[i] = (struct fb_stripe){.free = FB_SLOT_NONE, .bare = FB_SLOT_NONE};
+    for (uint32_t i = t->slots; i-- > 0;) {
+        if (t->ops->persistent)
+            t->stripes[i % t->stripe_count].held++;
+        else
+            push(t, i, FB_SLOT_FREE);
+    }
+    return 0;
+}
+
+int fb_tier_open(const struct fb_tier_config *config, struct fb_tier **ret_tier,
+                 struct fb_error *err)
+{
+    const struct fb_tier_ops *ops = media[config->kind];
+    int r = check(config, ops->persistent, err);
+    struct fb_tier *t;
+
+    if (r < 0)
+        return r;
+    t = fb_alloc(sizeof *t);
+    if (!t)
+        return -ENOMEM;
+    t->ops = ops;
+    t->kind = config->kind;
+    t->slots = (uint32_t)slots_of(config, ops->persistent);
+    t->segment_bytes = config->segment_bytes;
+    t->stripe_count = ops->persistent ? config->dir_count : 1;
+    t->memfd = -1;
+    t->scanning = true;
+    t->state = fb_alloc(ops->state_bytes);
+    fb_mutex_init(&t->space, FB_RANK_SPACE);
+    fb_mutex_init(&t->lock, FB_RANK_TIER);
+    r = t->state ? make_slots(t) : -ENOMEM;
+    if (r == 0 && !ops->memory)
+        r = make_staging(t, config->staging);
+    if (r == 0)
+        r = ops->open(t, config, err);
+    if (r < 0) {
+        fb_tier_close(t);
+        return r;
+    }
+    *ret_tier = t;
+    return 0;
+}
+
+void fb_tier_close(struct fb_tier *tier)
+{
+    if (!tier)
+        return;
+    if (tier->state)
+        tier->ops->close(tier);
+    if (tier->staging)
+        munmap(tier->staging, tier->staging_count * tier->segment_bytes);
+    free(tier->staging_stack);
+    free(tier->slot);
+    free(tier->state);
+    fb_mutex_destroy(&tier->space);
+    fb_mutex_destroy(&tier->lock);
+    free(tier);
+}
+
+const char *fb_tier_name(const struct fb_tier *tier)
+{
+    return tier->ops->name;
+}
+
+enum fb_tier_kind fb_tier_kind(const struct fb_tier *tier)
+{
+    return tier->kind;
+}
+
+bool fb_tier_persistent(const struct fb_tier *tier)
+{
+    return tier->ops->persistent;
+}
+
+uint32_t fb_tier_slots(const struct fb_tier *tier)
+{
+    return tier->slots;
+}
+
+uint64_t fb_tier_segment_bytes(const struct fb_tier *tier)
+{
+    return tier->segment_bytes;
+}
+
+int fb_tier_memfd(const struct fb_tier *tier)
+{
+    return tier->memfd;
+}
+
+const uint8_t *fb_tier_map(const struct fb_tier *tier)
+{
+    return tier->map;
+}
+
+int fb_tier_dir_fd(const struct fb_tier *tier)
+{
+    return tier->files ? tier->files->file[0].dir.fd : -1;
+}
+
+/* ---- taking and giving ---- */
+
+static bool is_broken(struct fb_tier *t)
+{
+    return atomic_load_explicit(&t->broken, memory_order_relaxed);
+}
+
+void fb_tier_break(struct fb_tier *tier, const char *what, int code)
+{
+    if (!atomic_exchange_explicit(&tier->broken, true, memory_order_relaxed))
+        fb_log_error("%s: %s; nothing more is written to the %s tier until the next start", what,
+                     fb_strerror(code), tier->ops->name);
+}
+
+/* A slot off one of the two kinds of stacks, from one directory after the other. */
+static uint32_t pop(struct fb_tier *t, unsigned stripe, enum fb_slot_state state)
+{
+    struct fb_stripe *s = &t->stripes[stripe];
+    uint32_t *top = state == FB_SLOT_FREE ? &s->free : &s->bare;
+    uint32_t slot = *top;
+
+    if (slot == FB_SLOT_NONE)
+        return slot;
+    *top = t->slot[slot].next;
+    t->slot[slot].state = FB_SLOT_TAKEN;
+    t->slot[slot].has_space = state == FB_SLOT_FREE;
+    s->held++;
+    t->next_stripe = (stripe + 1) % t->stripe_count;
+    return slot;
+}
+
+static void unpop(struct fb_tier *t, uint32_t slot)
+{
+    t->stripes[slot % t->stripe_count].held--;
+    push(t, slot, t->slot[slot].has_space ? FB_SLOT_FREE : FB_SLOT_BARE);
+}
+
+static uint32_t pop_free(struct fb_tier *t)
+{
+    uint32_t slot = FB_SLOT_NONE;
+    unsigned first = t->next_stripe;
+
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE; i++)
+        slot = pop(t, (first + i) % t->stripe_count, FB_SLOT_FREE);
+    return slot;
+}
+
+static uint32_t pop_bare(struct fb_tier *t, unsigned stripe)
+{
+    uint32_t slot = FB_SLOT_NONE;
+
+    fb_mutex_lock(&t->lock);
+    if (t->stripes[stripe].full_until_ns <= fb_now_ns())
+        slot = pop(t, stripe, FB_SLOT_BARE);
+    fb_mutex_unlock(&t->lock);
+    return slot;
+}
+
+/* Space for a slot that was popped bare; what it cannot have is put back. */
+static int give_space(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->space)
+{
+    unsigned stripe = slot % t->stripe_count;
+    int r;
+
+    r = fb_tier_files_gone(t, stripe) ? -ENOENT : fb_tier_files_allocate(t, slot);
+    fb_mutex_lock(&t->lock);
+    t->slot[slot].has_space = r == 0;
+    if (r != 0) {
+        unpop(t, slot);
+        t->stripes[stripe].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
+    }
+    fb_mutex_unlock(&t->lock);
+    if (r < 0) {
+        fb_tier_break(t, t->files->file[stripe].dir.path, r);
+        r = FB_TIER_FULL;
+    }
+    return r;
+}
+
+static uint32_t allocate(struct fb_tier *t)
+{
+    uint32_t slot = FB_SLOT_NONE;
+    unsigned first;
+
+    fb_mutex_lock(&t->space);
+    fb_mutex_lock(&t->lock);
+    first = t->next_stripe;
+    fb_mutex_unlock(&t->lock);
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE && !is_broken(t); i++) {
+        slot = pop_bare(t, (first + i) % t->stripe_count);
+        if (slot != FB_SLOT_NONE && give_space(t, slot) != 0)
+            slot = FB_SLOT_NONE;
+    }
+    fb_mutex_unlock(&t->space);
+    return slot;
+}
+
+static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
+{
+    int64_t now = fb_now_ns();
+
+    for (unsigned i = 0; i < t->stripe_count; i++) {
+        const struct fb_stripe *s = &t->stripes[i];
+
+        if (s->free != FB_SLOT_NONE || (s->bare != FB_SLOT_NONE && s->full_until_ns <= now))
+            return true;
+    }
+    return false;
+}
+
+bool fb_tier_has_room(struct fb_tier *tier)
+{
+    bool has;
+
+    if (is_broken(tier))
+        return false;
+    fb_mutex_lock(&tier->lock);
+    has = has_room_locked(tier);
+    fb_mutex_unlock(&tier->lock);
+    return has;
+}
+
+static void end_scanning(struct fb_tier *t)
+{
+    if (t->scanning && t->ops->scan_end)
+        t->ops->scan_end(t);
+    t->scanning = false;
+}
+
+int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
+{
+    uint8_t *memory = NULL;
+    uint32_t slot;
+
+    if (is_broken(tier))
+        return FB_TIER_FULL;
+    fb_mutex_lock(&tier->lock);
+    end_scanning(tier);
+    if (!tier->ops->memory) {
+        if (tier->staging_free == 0) {
+            int r = has_room_locked(tier) ? FB_TIER_BUSY : FB_TIER_FULL;
+
+            fb_mutex_unlock(&tier->lock);
+            return r;
+        }
+        memory = tier->staging_stack[--tier->staging_free];
+    }
+    slot = pop_free(tier);
+    fb_mutex_unlock(&tier->lock);
+    if (slot == FB_SLOT_NONE && tier->files)
+        slot = allocate(tier);
+    if (slot == FB_SLOT_NONE) {
+        if (memory)
+            fb_tier_release_memory(tier, slot, memory);
+        return FB_TIER_FULL;
+    }
+    *ret_slot = slot;
+    *ret_memory = memory ? memory : tier->ops->memory(tier, slot);
+    return 0;
+}
+
+void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory)
+{
+    (void)slot;
+    if (tier->ops->memory)
+        return;
+    fb_mutex_lock(&tier->lock);
+    FB_ASSERT((uint64_t)(memory - tier->staging) % tier->segment_bytes == 0);
+    FB_ASSERT(tier->staging_free < tier->staging_count);
+    tier->staging_stack[tier->staging_free++] = memory;
+    fb_mutex_unlock(&tier->lock);
+}
+
+void fb_tier_give(struct fb_tier *tier, uint32_t slot)
+{
+    bool has_space;
+
+    FB_ASSERT(slot < tier->slots);
+    fb_mutex_lock(&tier->lock);
+    FB_ASSERT(tier->slot[slot].state <= FB_SLOT_TAKEN);
+    has_space = tier->slot[slot].has_space || !tier->files;
+    fb_mutex_unlock(&tier->lock);
+    if (tier->files && has_space && fb_tier_files_shortage(tier, slot % tier->stripe_count) > 0)
+        has_space = !fb_tier_files_discard(tier, slot);
+    fb_mutex_lock(&tier->lock);
+    tier->slot[slot].has_space = has_space;
+    unpop(tier, slot);
+    fb_mutex_unlock(&tier->lock);
+}
+
+/* ---- the free-space floor ---- */
+
+/* Takes space from a free slot of the stripe. False: there is none, or it keeps its space. */
+static bool shrink(struct fb_tier *t, unsigned stripe)
+{
+    uint32_t slot;
+    bool gave;
+
+    fb_mutex_lock(&t->lock);
+    slot = pop(t, stripe, FB_SLOT_FREE);
+    fb_mutex_unlock(&t->lock);
+    if (slot == FB_SLOT_NONE)
+        return false;
+    gave = fb_tier_files_discard(t, slot);
+    fb_mutex_lock(&t->lock);
+    t->slot[slot].has_space = !gave;
+    unpop(t, slot);
+    fb_mutex_unlock(&t->lock);
+    return gave;
+}
+
+/* Directories on one file system share its floor: it counts for the first of them. */
+static bool counted_before(const struct fb_tier *t, unsigned stripe)
+{
+    for (unsigned i = 0; i < stripe; i++)
+        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+            return true;
+    return false;
+}
+
+int64_t fb_tier_excess(struct fb_tier *tier)
+{
+    uint64_t excess = 0;
+
+    if (!tier->files)
+        return 0;
+    for (unsigned i = 0; i < tier->stripe_count; i++) {
+        uint64_t shortage = fb_tier_files_shortage(tier, i);
+
+        if (fb_tier_files_gone(tier, i)) {
+            fb_tier_break(tier, tier->files->file[i].dir.path, -ENOENT);
+            return -EIO;
+        }
+        while (shortage > 0 && shrink(tier, i))
+            shortage = fb_tier_files_shortage(tier, i);
+        if (!counted_before(tier, i)) {
+            uint64_t held;
+
+            fb_mutex_lock(&tier->lock);
+            held = tier->stripes[i].held * tier->segment_bytes;
+            fb_mutex_unlock(&tier->lock);
+            excess += fb_min_u64(shortage, held);
+        }
+    }
+    return (int64_t)excess;
+}
+
+/* ---- sealing, reading, scanning ---- */
+
+void fb_tier_seal_header(struct fb_tier_seal *seal)
+{
+    const struct fb_tier *t = seal->tier;
+    struct fb_disk_header *h = &seal->header;
+
+    h->slot = seal->slot;
+    h->segment_bytes = t->segment_bytes;
+    memcpy(h->cache_id, t->files->id, sizeof h->cache_id);
+    fb_disk_header_finish(h, seal->memory + h->toc_offset);
+    memset(seal->memory, 0, FB_DISK_PAGE);
+    memcpy(seal->memory, h, sizeof *h);
+}
+
+uint64_t fb_tier_seal_bytes(const struct fb_tier_seal *seal)
+{
+    return fb_align_up(seal->header.toc_offset + seal->header.toc_bytes, FB_DISK_PAGE);
+}
+
+void fb_tier_seal_end(struct fb_tier_seal *seal, int result)
+{
+    struct fb_tier *t = seal->tier;
+
+    if (result == -ENOSPC || result == -EDQUOT) {
+        fb_mutex_lock(&t->lock);
+        t->stripes[seal->slot % t->stripe_count].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
+        fb_mutex_unlock(&t->lock);
+    } else if (result < 0) {
+        fb_tier_break(t, fb_tier_file_of(t, seal->slot)->dir.path, result);
+    }
+    seal->result = result;
+    seal->done(seal);
+}
+
+void fb_tier_seal(struct fb_tier *tier, struct fb_tier_seal *seal)
+{
+    const struct fb_disk_header *h = &seal->header;
+
+    FB_ASSERT(seal->slot < tier->slots);
+    FB_ASSERT(!tier->files || (h->data_end <= h->toc_offset && h->toc_offset % FB_DISK_PAGE == 0 &&
+                               h->toc_offset >= FB_DISK_DATA_OFFSET &&
+                               h->toc_offset + h->toc_bytes <= tier->segment_bytes));
+    seal->tier = tier;
+    tier->ops->seal(tier, seal);
+}
+
+void fb_tier_read(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const struct fb_tier_read *r = reads[i];
+
+        FB_ASSERT(r->slot < tier->slots && r->offset <= tier->segment_bytes &&
+                  r->length <= tier->segment_bytes - r->offset);
+        FB_ASSERT((r->offset | r->length | (uintptr_t)r->data) % FB_DISK_PAGE == 0);
+    }
+    tier->ops->read(tier, reads, count);
+}
+
+int fb_tier_scan(struct fb_tier *tier, uint32_t slot, struct fb_disk_header *ret_header,
+                 bool *ret_valid)
+{
+    uint8_t page[FB_DISK_PAGE] FB_ALIGNED(8);
+    int r;
+
+    FB_ASSERT(slot < tier->slots && tier->scanning);
+    *ret_valid = false;
+    if (!tier->ops->scan)
+        return 0;
+    r = tier->ops->scan(tier, slot, page);
+    if (r < 0)
+        return r;
+    memcpy(ret_header, page, sizeof *ret_header);
+    *ret_valid = fb_disk_header_check(ret_header, tier->files->id, slot, tier->segment_bytes) == 0;
+    tier->slot[slot].has_space = *ret_valid || fb_tier_files_has_data(tier, slot);
+    return 0;
+}

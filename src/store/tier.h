@@ -1,0 +1,166 @@
+/*
+ * store/tier.h - a tier: equal slots for segments on one medium. Knows bytes, not items.
+ *
+ * store.c decides what goes where and keeps every state; a tier only lends slots and moves bytes.
+ * Three media: DRAM (a memfd), PMem (a mapped file), NVMe (an O_DIRECT file); the latter two one
+ * file a directory, striped: slot s lies in directory s % n.
+ *
+ *   life of a slot:   free ── take ──► building in memory ── seal ──► on the medium ── give ──►
+ * free
+ *
+ * A segment is always built in memory. DRAM lends its own mapping; PMem and NVMe lend a staging
+ * buffer of the same size, of which there are few (`staging`); when all are being written, take()
+ * says FB_TIER_BUSY. PMem could lend its mapping, too, but then a cache file truncated by somebody
+ * else would kill whoever builds: as it is, only guarded copies touch it. After a seal has
+ * completed the staging buffer stays lent, and readable, until fb_tier_release_memory().
+ *
+ * Persistent slots look like this (segment_bytes; all multiples of 4 KiB):
+ *
+ *     0            4 KiB                               toc_offset                    segment_bytes
+ *     | header     | records ...                       | table of contents | unused  |
+ *
+ * and a seal writes in this order: a header that says "invalid"; records and table in writes of up
+ * to 1 MiB; flush; the header; flush. A crash before the last flush leaves no header that matches
+ * the table: the slot counts as free. (The first header may reach the medium late. Then an old
+ * header and table stand over new records: those that were overwritten fail their checksums.)
+ *
+ * Budget: a slot's bytes are allocated (fallocate) before take() returns it, never beyond
+ * budget_bytes * fill, never so that less than free_space_ratio of the file system stays free. 1
+ * MiB a directory is kept out of the budget for what else lies there.
+ *
+ * Failures. No space: FB_TIER_FULL, tried again after a second. A medium that fails (EIO,
+ * read-only) or a directory that is gone: one line in the log, then FB_TIER_FULL until the tier is
+ * opened again; reads go on for as long as they can.
+ *
+ * Threads: any, but open, scan and close. Locks: FB_RANK_SPACE, FB_RANK_TIER; none during I/O of
+ * segments.
+ */
+#ifndef FB_STORE_TIER_H
+#define FB_STORE_TIER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "core/error.h"
+#include "io/engine.h"
+#include "store/disk.h"
+
+#define FB_TIERS_MAX     3
+#define FB_TIER_DIRS_MAX 16
+#define FB_TIER_STAGING  2 /* when the configuration says 0 */
+#define FB_TIER_ROOM_BYTES \
+ (1ULL << 20) /* of each directory's budget, for lock, superblock, ... \
+                                         */
+
+enum fb_tier_kind {
+    FB_TIER_DRAM,
+    FB_TIER_PMEM,
+    FB_TIER_NVME,
+};
+
+enum {
+    FB_TIER_FULL = 1, /* no slot free within budget, fill limit and free-space floor */
+    FB_TIER_BUSY = 2, /* a slot would be free, but all staging memory is being written */
+};
+
+struct fb_tier_config {
+    enum fb_tier_kind kind;
+    uint64_t budget_bytes;
+    double fill;             /* share of the budget that may be filled */
+    double free_space_ratio; /* share of the file system that stays free; persistent tiers */
+    uint64_t segment_bytes;  /* multiple of 4 KiB */
+    unsigned dir_count;
+    const char *dirs[FB_TIER_DIRS_MAX]; /* copied */
+    unsigned staging;                   /* PMem, NVMe: staging buffers of segment_bytes each */
+    struct fb_engine *engine;           /* NVMe; outlives the tier */
+    unsigned huge_pages;                /* DRAM: ask for huge pages where the kernel gives them */
+};
+
+struct fb_tier;
+
+/* Opens or makes the directories (0700, files 0600, each locked), with a sentence in err for "in
+ * use by another process", "belongs to someone else", "read-only" and the like. What was made with
+ * another segment size, number or order of directories, or is damaged, is dropped: one line in the
+ * log. Slots of persistent tiers count as taken by their old content until the store has looked at
+ * them: scan() each one, then give() those that are of no use. DRAM's slots are free. */
+FB_MUST_CHECK int fb_tier_open(const struct fb_tier_config *config, struct fb_tier **ret_tier,
+                               struct fb_error *err);
+/* No seal or read may be under way. Takes NULL. */
+void fb_tier_close(struct fb_tier *tier);
+
+const char *fb_tier_name(const struct fb_tier *tier); /* "dram", "pmem", "nvme" */
+enum fb_tier_kind fb_tier_kind(const struct fb_tier *tier);
+bool fb_tier_persistent(const struct fb_tier *tier);
+uint32_t fb_tier_slots(const struct fb_tier *tier); /* at most: budget * fill / segment_bytes */
+uint64_t fb_tier_segment_bytes(const struct fb_tier *tier);
+int fb_tier_memfd(const struct fb_tier *tier); /* DRAM: to be mapped by clients; else -1 */
+/* DRAM: slot s is at s * segment_bytes; else NULL. */
+const uint8_t *fb_tier_map(const struct fb_tier *tier);
+/* The first directory, for small files beside the segments (io/durable.h); DRAM: -1. */
+int fb_tier_dir_fd(const struct fb_tier *tier);
+
+/* Lends a slot and the memory to build its segment in (segment_bytes long, with arbitrary content;
+ * for persistent tiers the records start at FB_DISK_DATA_OFFSET). 0, FB_TIER_FULL, FB_TIER_BUSY. */
+FB_MUST_CHECK int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory);
+
+/* Whether take() could lend a slot now (it may still say BUSY; and FULL, when nobody knew before
+ * that the file system is full). */
+bool fb_tier_has_room(struct fb_tier *tier);
+
+/* Makes the segment durable. The caller fills in sequence, data_end, toc_offset, toc_bytes, items,
+ * files, block_bytes and created_wall_ns of the header, the tier the rest; the table of contents
+ * lies in the memory at toc_offset. The memory's first 4 KiB are the tier's, and what lies between
+ * table and the next 4 KiB goes to the medium as it is. DRAM: nothing to do, done() is called at
+ * once. */
+struct fb_tier_seal {
+    uint32_t slot;
+    uint8_t *memory;
+    struct fb_disk_header header;
+    void (*done)(struct fb_tier_seal *seal); /* from the engine's thread, or from seal() itself */
+    int result;                              /* 0 or negative errno */
+    /* private to the tier */
+    struct fb_tier *tier;
+    unsigned phase;
+    _Atomic unsigned writes_left;
+    _Atomic int failure;
+    struct fb_io ios[FB_DISK_WRITES_MAX];
+};
+
+void fb_tier_seal(struct fb_tier *tier, struct fb_tier_seal *seal);
+
+/* The staging memory of a sealed (or given-up) slot is free again. DRAM: nothing to do. */
+void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory);
+
+/* The slot is free again, and nobody reads it any more. Where the file system is under its floor
+ * the bytes are given back, too. */
+void fb_tier_give(struct fb_tier *tier, uint32_t slot);
+
+/* Raw bytes of a sealed slot, aligned to 4 KiB at both ends. NVMe: asynchronous; DRAM, PMem: copied
+ * (PMem under a guard against SIGBUS) before it returns. done() as in fb_io; result is `length` or
+ * negative errno: what cannot be read in whole is -EIO. */
+struct fb_tier_read {
+    uint32_t slot;
+    uint32_t length;
+    uint64_t offset;
+    uint8_t *data; /* aligned to 4 KiB */
+    void (*done)(struct fb_tier_read *read);
+    int result;
+    struct fb_io io; /* private */
+};
+
+void fb_tier_read(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
+
+/* At start, each slot once and best in rising order: the header of a slot as it stands on the
+ * medium; *ret_valid false for a free, foreign or damaged one. Synchronous. One thread, before any
+ * take(). */
+FB_MUST_CHECK int fb_tier_scan(struct fb_tier *tier, uint32_t slot,
+                               struct fb_disk_header *ret_header, bool *ret_valid);
+
+/* Bytes that must be given up (by evicting) so that the free-space floor holds again; 0 when all is
+ * well. Also notices a directory that was deleted: then -EIO, and the tier lends nothing more.
+ * Called every second or so. */
+int64_t fb_tier_excess(struct fb_tier *tier);
+
+#endif

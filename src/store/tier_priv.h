@@ -1,0 +1,97 @@
+/*
+ * store/tier_priv.h - what the media implement, and the bookkeeping that tier.c does for all of them.
+ *
+ * States of a slot: OLD (as found at start), TAKEN (lent or sealed), FREE (may be lent; its space is
+ * allocated), BARE (may be lent, but has no space in the file system yet). FREE and BARE slots hang in
+ * two stacks a stripe; a stripe is a directory, and DRAM is a single one.
+ */
+#ifndef FB_STORE_TIER_PRIV_H
+#define FB_STORE_TIER_PRIV_H
+
+#include "core/lock.h"
+#include "store/tier.h"
+
+#define FB_TIER_RETRY_NS 1000000000LL /* after the file system was found full */
+#define FB_SLOT_NONE     UINT32_MAX
+
+enum fb_slot_state {
+    FB_SLOT_OLD,
+    FB_SLOT_TAKEN,
+    FB_SLOT_FREE,
+    FB_SLOT_BARE,
+};
+
+struct fb_slot {
+    uint32_t next;  /* in its stack */
+    uint8_t state;  /* enum fb_slot_state */
+    bool has_space; /* OLD, TAKEN: blocks are allocated */
+};
+
+struct fb_stripe {
+    uint32_t free; /* tops of the stacks */
+    uint32_t bare;
+    uint32_t held; /* slots OLD and TAKEN */
+    int64_t full_until_ns;
+};
+
+struct fb_tier_ops {
+    const char *name;
+    bool persistent;
+    size_t state_bytes;
+    /* `tier` has slots, segment_bytes and zeroed state. On failure close() follows. */
+    int (*open)(struct fb_tier *tier, const struct fb_tier_config *config, struct fb_error *err);
+    void (*close)(struct fb_tier *tier);
+    /* Memory of a slot; NULL: the tier lends staging memory. */
+    uint8_t *(*memory)(struct fb_tier *tier, uint32_t slot);
+    void (*seal)(struct fb_tier *tier, struct fb_tier_seal *seal);
+    void (*read)(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
+    /* The first page of a slot. NULL: there is nothing to scan. */
+    int (*scan)(struct fb_tier *tier, uint32_t slot, uint8_t *ret_page);
+    /* Scanning is over. May be NULL. */
+    void (*scan_end)(struct fb_tier *tier);
+};
+
+struct fb_tier_files; /* tier_files.h */
+
+struct fb_tier {
+    const struct fb_tier_ops *ops;
+    enum fb_tier_kind kind;
+    uint32_t slots;
+    unsigned stripe_count;
+    uint64_t segment_bytes;
+    struct fb_tier_files *files; /* persistent media; else NULL */
+    void *state;
+    int memfd; /* DRAM; else -1 */
+    uint8_t *map;
+    bool scanning; /* until scan_end() */
+    _Atomic bool
+        broken; /* lends nothing more; set once (relaxed: a hint, the medium is the judge) */
+
+    struct fb_mutex space; /* FB_RANK_SPACE: one slot at a time gets its space */
+    struct fb_mutex lock;  /* FB_RANK_TIER: guards all that follows */
+    struct fb_slot *slot;
+    struct fb_stripe stripes[FB_TIER_DIRS_MAX];
+    unsigned next_stripe;
+    uint8_t *staging;
+    unsigned staging_count;
+    unsigned staging_free;
+    uint8_t **staging_stack;
+};
+
+extern const struct fb_tier_ops fb_tier_dram;
+extern const struct fb_tier_ops fb_tier_pmem;
+extern const struct fb_tier_ops fb_tier_nvme;
+
+/* The medium or a directory failed: logs it, once, and lends nothing more. */
+void fb_tier_break(struct fb_tier *tier, const char *what, int code);
+
+/* Ends a seal: a failure of the medium is taken note of; then done(). */
+void fb_tier_seal_end(struct fb_tier_seal *seal, int result);
+
+/* Fills in the header's first page in the memory. */
+void fb_tier_seal_header(struct fb_tier_seal *seal);
+
+/* Where the bytes end that a seal has to write: table and all, in whole pages. */
+uint64_t fb_tier_seal_bytes(const struct fb_tier_seal *seal);
+
+#endif
