@@ -158,6 +158,8 @@ double fb_attr_timeout(const struct fb_mount *mount, const struct fb_attr *attr,
 FB_MUST_CHECK int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent,
                                 const struct fb_attr *attr, int64_t valid_until_ns,
                                 struct fuse_entry_param *ret_entry);
+/* True when the record is not what it was when the look-up said that it is valid until then. */
+bool fb_entry_outdated(const struct fb_mount *mount, uint32_t id, int64_t valid_until_ns);
 void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count);
 
 /* `dir`/`name` into buf of FB_PATH_MAX bytes; -ENAMETOOLONG. */

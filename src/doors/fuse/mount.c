@@ -61,8 +61,10 @@ static int build(struct fb_cache *cache, const struct fb_mount_config *config,
     char *mountpoint = NULL;
     int rc;
 
-    if (!mount)
-        return fb_error_set(err, -ENOMEM, "no memory to mount %s", config->mountpoint);
+    if (!mount) {
+        fb_error_set(err, -ENOMEM, "no memory to mount %s", config->mountpoint);
+        return -ENOMEM;
+    }
     mount->config = *config;
     mount->config.mountpoint = NULL;
     mount->config.fs_name = fb_strdup(config->fs_name);

@@ -6,8 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +20,6 @@
 #define FS_TYPE         "fuse.forebay"
 #define STACKED_MAX     16 /* dead mounts on top of each other */
 #define UNMOUNT_PROGRAM "fusermount3"
-
-extern char **environ;
 
 /* ---- mountinfo ---- */
 
@@ -144,22 +140,30 @@ int fb_mountpoint_unmount(const char *mountpoint, bool lazy)
 
 /* ---- preparing ---- */
 
-/* The path as mountinfo spells it. realpath() fails on a dead mount: then it is the last component. */
+/* The path as mountinfo spells it. realpath() fails on a dead mount: then it is all but the last
+ * component that can be resolved. */
 static char *canonical(const char *path)
 {
     char *real = realpath(path, NULL);
-    FB_AUTO_FREE char *dir_copy = NULL, *base_copy = NULL, *dir = NULL;
+    FB_AUTO_FREE char *copy = NULL, *dir = NULL;
+    char *slash;
+    size_t len;
 
-    if (real || (errno != ENOTCONN && errno != ECONNABORTED && errno != EIO))
+    if (real || (errno != ENOTCONN && errno != ECONNABORTED))
         return real;
-    dir_copy = fb_strdup(path);
-    base_copy = fb_strdup(path);
-    if (!dir_copy || !base_copy)
+    copy = fb_strdup(path);
+    if (!copy)
         return NULL;
-    dir = realpath(dirname(dir_copy), NULL);
-    if (!dir)
+    for (len = strlen(copy); len > 1 && copy[len - 1] == '/'; len--)
+        copy[len - 1] = '\0';
+    slash = strrchr(copy, '/');
+    if (!slash) {
+        errno = EINVAL;
         return NULL;
-    return fb_asprintf("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, basename(base_copy));
+    }
+    *slash = '\0';
+    dir = realpath(slash == copy ? "/" : copy, NULL);
+    return dir ? fb_asprintf("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, slash + 1) : NULL;
 }
 
 static int remove_dead(const char *mountpoint, struct stat *ret_stat, struct fb_error *err)

@@ -47,8 +47,8 @@ static void reply_entry(struct lookup_request *r)
         fuse_reply_err(r->req, -rc);
     else if (fuse_reply_entry(r->req, &entry) != 0)
         fb_entry_forget(mount, id, 1); /* interrupted: the kernel never heard of it */
-    else if (watch && !fb_files_current(mount->files, id))
-        /* Retired while we replied: the invalidation may have come before the reply, and there is
+    else if (watch && fb_entry_outdated(mount, id, lookup->valid_until_ns))
+        /* Evicted while we replied: the invalidation may have come before the reply, and there is
          * no time-out to make up for it. */
         fb_notifier_retired(mount->notifier, id);
     if (watch)

@@ -60,6 +60,12 @@ double fb_attr_timeout(const struct fb_mount *mount, const struct fb_attr *attr,
     return S_ISREG(attr->mode) ? FB_FUSE_FOREVER_S : entry_timeout(mount, valid_until_ns);
 }
 
+bool fb_entry_outdated(const struct fb_mount *mount, uint32_t id, int64_t valid_until_ns)
+{
+    return !fb_files_current(mount->files, id) ||
+           fb_files_valid_until(mount->files, id) < valid_until_ns;
+}
+
 int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent, const struct fb_attr *attr,
                   int64_t valid_until_ns, struct fuse_entry_param *ret_entry)
 {
@@ -76,8 +82,8 @@ int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent, const st
         .attr_timeout = fb_attr_timeout(mount, attr, valid_until_ns),
     };
     fb_stat_of(attr, &ret_entry->attr);
-    /* Told after it was retired, no invalidation will come for it. */
-    if (!fb_files_current(mount->files, id))
+    /* Told after it was retired or evicted, no invalidation will come for it. */
+    if (fb_entry_outdated(mount, id, valid_until_ns))
         ret_entry->entry_timeout = 0;
     return 0;
 }
