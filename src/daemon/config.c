@@ -1,0 +1,416 @@
+#include "daemon/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "doors/fuse/mount.h"
+#include "policy/evict.h"
+
+#define CONFIG_ARGS_MAX 4096 /* words of a command line */
+
+#define ROW(name_, letter_, type_, field_, fallback_, choices_, argument_, group_, help_)       \
+ {                                                                                              \
+  .name = (name_), .letter = (letter_), .type = FB_SETTING_##type_,                             \
+  .offset = offsetof(struct fb_config, field_), .fallback = (fallback_), .choices = (choices_), \
+  .argument = (argument_), .group = (group_), .help = (help_),                                  \
+ }
+
+static const char group_mount[] = "Mount";
+static const char group_cache[] = "Cache";
+static const char group_daemon[] = "Daemon";
+
+static_assert(offsetof(struct fb_config, mount) == 0, "rows of a mount fit both structs");
+
+/* The rows of a mount come first. */
+static const struct fb_setting table[] = {
+    ROW("consistency", 0, CHOICE, mount.consistency, "close-to-open", FB_CONSISTENCY_NAMES, NULL,
+        group_mount,
+        "How changes of the source become visible: at the next open, or (static: immutable data, "
+        "fastest) only by `forebay evict`"),
+    ROW("metadata-ttl", 0, DURATION, mount.metadata_ttl_ns, "60s", NULL, "TIME", group_mount,
+        "How long names and attributes are believed before the source is asked again"),
+    ROW("source-timeout", 0, DURATION, mount.source_timeout_ns, "30s", NULL, "TIME", group_mount,
+        "How long a request may wait for the source before it fails"),
+    ROW("cache", 0, BOOL, mount.cache, "yes", NULL, NULL, group_mount,
+        "Keep what is read; --no-cache sends every read to the source"),
+    ROW("read-only", 0, BOOL, mount.read_only, "yes", NULL, NULL, group_mount,
+        "Refuse writes with EROFS; there are no writable mounts yet"),
+    ROW("allow-other", 0, BOOL, mount.allow_other, NULL, NULL, NULL, group_mount,
+        "Let other users in, each with the permissions they have on the source"),
+    ROW("source-threads", 0, UINT, mount.source_threads, "0", NULL, "N", group_mount,
+        "Threads that read the source at a time; 0: 16"),
+    ROW("fuse-threads", 0, UINT, mount.fuse_threads, "0", NULL, "N", group_mount,
+        "Threads that take requests from the kernel; 0: one per CPU"),
+    ROW("max-background", 0, UINT, mount.max_background, "64", NULL, "N", group_mount,
+        "Requests the kernel keeps in flight at a time"),
+    ROW("fault", 0, STRING, mount.fault, NULL, NULL, "LIST", group_mount,
+        "Make the source slow and unreliable, for demonstrations and tests: "
+        "latency=5ms,bandwidth=200M,error=1%"),
+
+    ROW("memory", 'm', SIZE, memory_bytes, NULL, NULL, "SIZE", group_cache,
+        "Memory for segments, tables and buffers together; by default a quarter of the machine's "
+        "or the control group's, at most 4G"),
+    ROW("cache-dir", 'd', STRING, cache_dir, NULL, NULL, "DIR[:DIR]", group_cache,
+        "Where cached data lives on disk; several directories are striped. By default "
+        "/var/cache/forebay for root, ~/.cache/forebay for others. One daemon owns it"),
+    ROW("cache-size", 's', SIZE, cache_bytes, "100G", NULL, "SIZE", group_cache,
+        "Disk space to use, never more than the disk has; 0: none, cache in memory only"),
+    ROW("free-space-ratio", 0, RATIO, free_space_ratio, "0.1", NULL, "RATIO", group_cache,
+        "Share of the cache's file system that stays free"),
+    ROW("nvme-fill", 0, RATIO, nvme_fill, "0.8", NULL, "RATIO", group_cache,
+        "Share of cache-size that is filled"),
+    ROW("pmem-dir", 0, STRING, pmem_dir, NULL, NULL, "DIR", group_cache,
+        "A directory on persistent memory, used between memory and disk"),
+    ROW("pmem-size", 0, SIZE, pmem_bytes, "0", NULL, "SIZE", group_cache,
+        "Persistent memory to use; 0: none"),
+    ROW("pmem-fill", 0, RATIO, pmem_fill, "1", NULL, "RATIO", group_cache,
+        "Share of pmem-size that is filled"),
+    ROW("block-size", 0, SIZE, block_bytes, "256K", NULL, "SIZE", group_cache,
+        "Large files are fetched and kept in blocks of this size"),
+    ROW("segment-size", 0, SIZE, segment_bytes, "0", NULL, "SIZE", group_cache,
+        "Unit of writing and eviction; 0: by the size of each tier, at most 16M"),
+    ROW("max-fetches", 0, UINT, max_fetches, "64", NULL, "N", group_cache,
+        "Reads that are sent to one source at a time"),
+    ROW("evict", 0, CHOICE, evict, "lru", FB_EVICT_NAMES, NULL, group_cache,
+        "What leaves a full tier first"),
+    ROW("engine", 0, CHOICE, engine, "auto", "auto|uring|threads", NULL, group_cache,
+        "How the disk is read and written: io_uring, or threads where that is forbidden"),
+
+    ROW("foreground", 'f', BOOL, foreground, NULL, NULL, NULL, group_daemon,
+        "Stay in the foreground and log to standard error"),
+    ROW("metrics", 0, STRING, metrics, "127.0.0.1:9567", NULL, "HOST:PORT", group_daemon,
+        "Where /metrics (Prometheus) and /healthz are served; port 0: any free one; off: nowhere"),
+    ROW("log-file", 0, STRING, log_file, NULL, NULL, "FILE", group_daemon,
+        "The log; by default forebay.log in the (first) cache directory"),
+    ROW("log-level", 0, CHOICE, log_level, "info", "error|warn|info|debug", NULL, group_daemon,
+        "What is worth a line in the log"),
+    ROW("log-size", 0, SIZE, log_bytes, "16M", NULL, "SIZE", group_daemon,
+        "The log is rotated when it would grow past this; 0: never"),
+    ROW("log-keep", 0, UINT, log_keep, "4", NULL, "N", group_daemon,
+        "Old logs that are kept: FILE.1, FILE.2, ..."),
+    ROW("config", 'c', STRING, config, NULL, NULL, "FILE", group_daemon,
+        "Read settings from an INI file, one `name = value` a line"),
+};
+
+const struct fb_setting *fb_config_table(size_t *ret_count)
+{
+    *ret_count = FB_ARRAY_SIZE(table);
+    return table;
+}
+
+size_t fb_config_mount_rows(void)
+{
+    size_t rows = 0;
+
+    while (table[rows].group == group_mount)
+        rows++;
+    return rows;
+}
+
+const char *fb_config_choice(const char *choices, unsigned position, char *buf, size_t size)
+{
+    struct fb_setting row = {.type = FB_SETTING_CHOICE, .choices = choices};
+
+    return fb_settings_format(&row, &position, buf, size);
+}
+
+/* ---- mount settings and requests ---- */
+
+int fb_mount_settings_copy(struct fb_mount_settings *to, const struct fb_mount_settings *from)
+{
+    char *fault = NULL;
+
+    if (from->fault) {
+        fault = fb_strdup(from->fault);
+        if (!fault)
+            return -ENOMEM;
+    }
+    *to = *from;
+    to->fault = fault;
+    return 0;
+}
+
+void fb_mount_settings_free(struct fb_mount_settings *settings)
+{
+    fb_settings_free(table, fb_config_mount_rows(), settings);
+}
+
+struct fb_mount_request *fb_mount_request_new(const char *source, const char *mountpoint,
+                                              const struct fb_mount_settings *from)
+{
+    struct fb_mount_request *r = fb_alloc(sizeof *r);
+
+    if (!r)
+        return NULL;
+    fb_list_init(&r->link);
+    r->source = fb_strdup(source);
+    r->mountpoint = fb_strdup(mountpoint);
+    if (!r->source || !r->mountpoint || fb_mount_settings_copy(&r->settings, from) != 0) {
+        fb_mount_request_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void fb_mount_request_free(struct fb_mount_request *request)
+{
+    if (!request)
+        return;
+    fb_list_remove(&request->link);
+    fb_mount_settings_free(&request->settings);
+    free(request->name);
+    free(request->source);
+    free(request->mountpoint);
+    free(request);
+}
+
+void fb_mount_requests_free(struct fb_list *requests)
+{
+    while (!fb_list_empty(requests))
+        fb_mount_request_free(FB_LIST_ENTRY(requests->next, struct fb_mount_request, link));
+}
+
+/* ---- sections of the file ---- */
+
+/* One `key = value` of a section, kept until the settings of all mounts are known. */
+struct pair {
+    struct fb_list link;
+    char *section;
+    char *key;
+    char *value;
+};
+
+static void free_pairs(struct fb_list *pairs)
+{
+    while (!fb_list_empty(pairs)) {
+        struct pair *p = FB_LIST_ENTRY(pairs->next, struct pair, link);
+
+        fb_list_remove(&p->link);
+        free(p->section);
+        free(p->key);
+        free(p->value);
+        free(p);
+    }
+}
+
+static const char *section_mount_name(const char *section)
+{
+    static const char word[] = "mount ";
+    const char *name;
+
+    if (strncmp(section, word, sizeof word - 1) != 0)
+        return NULL;
+    name = section + sizeof word - 1;
+    name += strspn(name, " ");
+    return *name ? name : NULL;
+}
+
+/* The value is tried out at once, so that a mistake is reported with its line. */
+static int try_value(const char *key, const char *value, struct fb_error *err)
+{
+    struct fb_mount_settings scratch;
+    int rc;
+
+    if (strcmp(key, "source") == 0 || strcmp(key, "mountpoint") == 0)
+        return *value ? 0 : fb_error_set(err, -EINVAL, "%s: is empty", key);
+    fb_settings_defaults(table, fb_config_mount_rows(), &scratch);
+    rc = fb_settings_set(table, fb_config_mount_rows(), &scratch, key, value, err);
+    fb_mount_settings_free(&scratch);
+    return rc;
+}
+
+static int take_pair(void *arg, const char *section, const char *key, const char *value,
+                     struct fb_error *err)
+{
+    struct fb_list *pairs = arg;
+    struct pair *p;
+    int rc;
+
+    if (!section_mount_name(section))
+        return fb_error_set(err, -EINVAL, "[%s]: no such section; write [mount NAME]", section);
+    rc = try_value(key, value, err);
+    if (rc)
+        return rc;
+    p = fb_alloc(sizeof *p);
+    if (!p)
+        return -ENOMEM;
+    fb_list_push_back(pairs, &p->link);
+    p->section = fb_strdup(section);
+    p->key = fb_strdup(key);
+    p->value = fb_strdup(value);
+    return p->section && p->key && p->value ? 0 : -ENOMEM;
+}
+
+static struct fb_mount_request *find_request(struct fb_list *mounts, const char *name)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, mounts) {
+        struct fb_mount_request *r = FB_LIST_ENTRY(it, struct fb_mount_request, link);
+
+        if (r->name && strcmp(r->name, name) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+static int request_of(const struct fb_config *config, struct fb_list *mounts, const char *name,
+                      struct fb_mount_request **ret_request)
+{
+    struct fb_mount_request *r = find_request(mounts, name);
+
+    if (!r) {
+        r = fb_mount_request_new("", "", &config->mount);
+        if (!r)
+            return -ENOMEM;
+        fb_list_push_back(mounts, &r->link);
+        r->name = fb_strdup(name);
+        if (!r->name)
+            return -ENOMEM;
+    }
+    *ret_request = r;
+    return 0;
+}
+
+static int replace_text(char **field, const char *value)
+{
+    char *copy = fb_strdup(value);
+
+    if (!copy)
+        return -ENOMEM;
+    free(*field);
+    *field = copy;
+    return 0;
+}
+
+static int apply_pair(const struct fb_config *config, struct fb_list *mounts, const struct pair *p,
+                      struct fb_error *err)
+{
+    struct fb_mount_request *r;
+    int rc = request_of(config, mounts, section_mount_name(p->section), &r);
+
+    if (rc)
+        return rc;
+    if (strcmp(p->key, "source") == 0)
+        return replace_text(&r->source, p->value);
+    if (strcmp(p->key, "mountpoint") == 0)
+        return replace_text(&r->mountpoint, p->value);
+    return fb_settings_set(table, fb_config_mount_rows(), &r->settings, p->key, p->value, err);
+}
+
+static int check_requests(const struct fb_list *mounts, struct fb_error *err)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+    unsigned count = 0;
+
+    FB_LIST_FOREACH (it, tmp, mounts) {
+        const struct fb_mount_request *r = FB_LIST_ENTRY(it, struct fb_mount_request, link);
+
+        if (++count > FB_CONFIG_MOUNTS_MAX)
+            return fb_error_set(err, -EINVAL, "more than %d mounts in one daemon",
+                                FB_CONFIG_MOUNTS_MAX);
+        if (!*r->source || !*r->mountpoint)
+            return fb_error_set(err, -EINVAL, "[mount %s]: write %s = DIR", r->name,
+                                *r->source ? "mountpoint" : "source");
+    }
+    return 0;
+}
+
+static int apply_pairs(const struct fb_config *config, const struct fb_list *pairs,
+                       struct fb_list *mounts, struct fb_error *err)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, pairs) {
+        int rc = apply_pair(config, mounts, FB_LIST_ENTRY(it, struct pair, link), err);
+
+        if (rc)
+            return rc;
+    }
+    return check_requests(mounts, err);
+}
+
+/* ---- loading ---- */
+
+/* Which file to read must be known before the flags count, so they are read twice. */
+static int find_file(int argc, char **argv, char **ret_path, struct fb_error *err)
+{
+    FB_AUTO_FREE char **words = NULL;
+    struct fb_config scratch;
+    int positional;
+    int rc;
+
+    if (argc < 1 || argc > CONFIG_ARGS_MAX)
+        return fb_error_set(err, -E2BIG, "too many arguments");
+    words = fb_alloc_array((size_t)argc + 1, sizeof *words);
+    if (!words)
+        return -ENOMEM;
+    for (int i = 0; i < argc; i++)
+        words[i] = argv[i];
+    fb_config_defaults(&scratch);
+    rc = fb_settings_from_env(table, FB_ARRAY_SIZE(table), &scratch, err);
+    if (rc == 0)
+        rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &scratch, argc, words, &positional,
+                                   err);
+    if (rc == 0)
+        *ret_path = fb_steal(scratch.config);
+    fb_settings_free(table, FB_ARRAY_SIZE(table), &scratch);
+    return rc;
+}
+
+static int load_layers(struct fb_config *config, int argc, char **argv, int *ret_positional,
+                       struct fb_list *pairs, struct fb_error *err)
+{
+    FB_AUTO_FREE char *path = NULL;
+    int rc = find_file(argc, argv, &path, err);
+
+    if (rc == 0 && path && *path)
+        rc = fb_settings_from_ini(table, FB_ARRAY_SIZE(table), config, path, NULL, take_pair, pairs,
+                                  err);
+    if (rc == 0)
+        rc = fb_settings_from_env(table, FB_ARRAY_SIZE(table), config, err);
+    if (rc == 0)
+        rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), config, argc, argv, ret_positional,
+                                   err);
+    return rc;
+}
+
+void fb_config_defaults(struct fb_config *config)
+{
+    memset(config, 0, sizeof *config);
+    fb_settings_defaults(table, FB_ARRAY_SIZE(table), config);
+}
+
+int fb_config_load(struct fb_config *config, int argc, char **argv, int *ret_positional,
+                   struct fb_list *mounts, struct fb_error *err)
+{
+    struct fb_list pairs = FB_LIST_INIT(pairs);
+    int rc;
+
+    fb_config_defaults(config);
+    rc = load_layers(config, argc, argv, ret_positional, &pairs, err);
+    if (rc == 0 && mounts)
+        rc = apply_pairs(config, &pairs, mounts, err);
+    free_pairs(&pairs);
+    if (rc == -ENOMEM)
+        return fb_error_set(err, rc, "out of memory");
+    return rc;
+}
+
+void fb_config_free(struct fb_config *config)
+{
+    fb_settings_free(table, FB_ARRAY_SIZE(table), config);
+    for (unsigned i = 0; i < config->dir_count; i++)
+        free(config->dirs[i]);
+    config->dir_count = 0;
+}
+
+const char *fb_config_home(const struct fb_config *config)
+{
+    return config->dirs[0];
+}

@@ -1,0 +1,418 @@
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "daemon/daemon_priv.h"
+#include "daemon/runtime.h"
+#include "daemon/version.h"
+#include "policy/evict.h"
+
+#define BUSY_GRACE_NS   (8 * FB_NS_PER_S) /* so long a busy mount is waited for; then lazily */
+#define FORCE_GRACE_NS  (10 * FB_NS_PER_S)
+#define USERS_GRACE_NS  (12 * FB_NS_PER_S) /* opening a source may take ten */
+#define STOP_RETRY_MS   100
+#define EVICT_NAME_SIZE 32
+
+/* ---- requests ---- */
+
+bool fb_daemon_enter(struct fb_daemon *daemon)
+{
+    bool in;
+
+    fb_mutex_lock(&daemon->mutex);
+    in = !daemon->stopping;
+    if (in)
+        daemon->users++;
+    fb_mutex_unlock(&daemon->mutex);
+    return in;
+}
+
+void fb_daemon_leave(struct fb_daemon *daemon)
+{
+    fb_mutex_lock(&daemon->mutex);
+    daemon->users--;
+    fb_cond_broadcast(&daemon->idle);
+    fb_mutex_unlock(&daemon->mutex);
+    fb_daemon_wake(daemon);
+}
+
+void fb_daemon_wake(struct fb_daemon *daemon)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(daemon->wake_fd, &one, sizeof one);
+
+    (void)ignored;
+}
+
+static void mounts_changed(void *arg)
+{
+    fb_daemon_wake(arg);
+}
+
+struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
+{
+    return (struct fb_status){
+        .cache = daemon->cache,
+        .mounts = daemon->mounts,
+        .config = daemon->options->config,
+        .started_ns = daemon->started_ns,
+        .metrics_where = daemon->http ? fb_http_where(daemon->http) : NULL,
+    };
+}
+
+static void render_metrics(void *arg, FILE *out)
+{
+    struct fb_daemon *d = arg;
+    struct fb_status status;
+
+    if (!fb_daemon_enter(d))
+        return;
+    status = fb_daemon_status(d);
+    fb_status_prometheus(&status, out);
+    fb_daemon_leave(d);
+}
+
+/* ---- starting ---- */
+
+static int set_up_process(struct fb_daemon *d, struct fb_error *err)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigset_t signals;
+
+    umask(077);
+    fb_raise_nofile();
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    if (sigaction(SIGPIPE, &ignore, NULL) != 0 || pthread_sigmask(SIG_BLOCK, &signals, NULL) != 0)
+        return fb_error_set(err, -EINVAL, "cannot set up signals");
+    d->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->signal_fd < 0 || d->wake_fd < 0)
+        return fb_error_set(err, -errno, "cannot set up signals: %s", fb_strerror(errno));
+    return 0;
+}
+
+/* Before anything is made: a mistake in the paths must leave no trace. */
+static int check_mounts(const struct fb_daemon *d, struct fb_error *err)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, d->options->mounts) {
+        const struct fb_mount_request *r = FB_LIST_ENTRY(it, struct fb_mount_request, link);
+        FB_AUTO_FREE char *source = NULL;
+        FB_AUTO_FREE char *mountpoint = NULL;
+        int rc = fb_mount_settings_check(&r->settings, err);
+
+        if (rc == 0)
+            rc = fb_mount_check(r->source, r->mountpoint, &d->own, &source, &mountpoint, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int open_log(const struct fb_config *c)
+{
+    const char *path = c->log_file && *c->log_file ? c->log_file : NULL;
+
+    return fb_log_open(path, (enum fb_log_level)c->log_level, c->log_bytes, (unsigned)c->log_keep);
+}
+
+static int claim_home(struct fb_daemon *d, struct fb_error *err)
+{
+    const struct fb_config *c = d->options->config;
+    FB_AUTO_FREE char *socket_path = NULL;
+    int rc = fb_runtime_lock(fb_config_home(c), &d->lock_fd, err);
+
+    if (rc)
+        return rc == -EBUSY ? FB_DAEMON_OWNED : rc;
+    rc = open_log(c);
+    if (rc)
+        return fb_error_set(err, rc, "cannot write the log %s: %s", c->log_file, fb_strerror(rc));
+    rc = fb_runtime_socket(fb_config_home(c), true, &socket_path, err);
+    if (rc)
+        return rc;
+    return fb_control_listen(socket_path, &d->control, err);
+}
+
+static int open_cache(struct fb_daemon *d, struct fb_error *err)
+{
+    const struct fb_config *c = d->options->config;
+    struct fb_cache_config cache;
+    char evict[EVICT_NAME_SIZE];
+    int rc;
+
+    fb_cache_config_defaults(&cache);
+    cache.memory_bytes = c->memory_bytes;
+    cache.cache_bytes = c->cache_bytes;
+    cache.cache_dir_count = c->cache_bytes ? c->dir_count : 0;
+    for (unsigned i = 0; i < cache.cache_dir_count; i++)
+        cache.cache_dirs[i] = c->dirs[i];
+    cache.pmem_dir = c->pmem_bytes ? c->pmem_dir : NULL;
+    cache.pmem_bytes = c->pmem_bytes;
+    cache.nvme_fill = c->nvme_fill;
+    cache.pmem_fill = c->pmem_fill;
+    cache.free_space_ratio = c->free_space_ratio;
+    cache.block_bytes = (uint32_t)c->block_bytes;
+    cache.segment_bytes = c->segment_bytes;
+    cache.max_fetches = (unsigned)c->max_fetches;
+    cache.engine = (enum fb_engine_kind)c->engine;
+    cache.evict =
+        fb_evict_find(fb_config_choice(FB_EVICT_NAMES, c->evict, evict, sizeof evict))->name;
+    rc = fb_cache_open(&cache, &d->cache, err);
+    if (rc)
+        return fb_error_set(err, rc, "cannot open the cache in %s: %s", fb_config_home(c),
+                            fb_strerror(rc));
+    rc = fb_mounts_create(d->cache, &d->own, mounts_changed, d, &d->mounts);
+    return rc ? fb_error_set(err, rc, "out of memory") : 0;
+}
+
+static int start_mounts(struct fb_daemon *d, struct fb_error *err)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, d->options->mounts) {
+        int rc = fb_mounts_add(d->mounts, FB_LIST_ENTRY(it, struct fb_mount_request, link), err);
+
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* Metrics are worth a warning, not a mount. */
+static void start_metrics(struct fb_daemon *d)
+{
+    struct fb_http_address address;
+    struct fb_error error = {""};
+    int rc = fb_http_parse(d->options->config->metrics, &address, &error);
+
+    if (rc == 0 && !address.off)
+        rc = fb_http_start(&address, render_metrics, d, &d->http, &error);
+    if (rc)
+        fb_log_warn("%s; the daemon works without them", error.text);
+    else if (d->http)
+        fb_log_info("metrics at http://%s/metrics", fb_http_where(d->http));
+}
+
+/* Requests have queued up at the socket since it listens: each meets a daemon that is complete but
+ * for the metrics, or is told that it is ending. */
+static int start(struct fb_daemon *d, struct fb_error *err)
+{
+    size_t op_count;
+    const struct fb_control_op *ops = fb_daemon_ops(&op_count);
+    int rc = set_up_process(d, err);
+
+    if (rc == 0)
+        rc = check_mounts(d, err);
+    if (rc == 0)
+        rc = claim_home(d, err);
+    if (rc)
+        return rc;
+    fb_log_info("forebay %s started, process %ld, cache directory %s", fb_version_text(),
+                (long)getpid(), fb_config_home(d->options->config));
+    rc = open_cache(d, err);
+    if (rc == 0)
+        rc = start_mounts(d, err);
+    if (rc)
+        return rc;
+    start_metrics(d);
+    rc = fb_control_start(d->control, ops, op_count, d, NULL);
+    if (rc)
+        return fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc));
+    if (d->options->ready)
+        d->options->ready(d->options->arg);
+    return 0;
+}
+
+/* ---- running ---- */
+
+static void reopen_log(const struct fb_daemon *d)
+{
+    int rc = open_log(d->options->config);
+
+    if (rc)
+        fb_log_error("cannot open the log anew: %s", fb_strerror(rc));
+    else
+        fb_log_info("log opened anew");
+}
+
+/* The number of signals that ask us to end. */
+static unsigned take_signals(const struct fb_daemon *d)
+{
+    struct signalfd_siginfo info;
+    unsigned ends = 0;
+
+    while (read(d->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGHUP) {
+            reopen_log(d);
+            continue;
+        }
+        fb_log_info("signal %s from process %u", info.ssi_signo == SIGINT ? "INT" : "TERM",
+                    info.ssi_pid);
+        ends++;
+    }
+    return ends;
+}
+
+static void wait_for_event(const struct fb_daemon *d, int timeout_ms)
+{
+    struct pollfd polls[] = {{.fd = d->signal_fd, .events = POLLIN},
+                             {.fd = d->wake_fd, .events = POLLIN}};
+    uint64_t ignored;
+
+    if (poll(polls, FB_ARRAY_SIZE(polls), timeout_ms) > 0 && polls[1].revents &&
+        read(d->wake_fd, &ignored, sizeof ignored) < 0)
+        fb_log_debug("wake-up lost: %s", fb_strerror(errno));
+}
+
+/* From now on requests are refused. Unless `always`, only when nothing is mounted or being asked.
+ */
+static bool begin_stop(struct fb_daemon *d, bool always)
+{
+    bool empty = fb_mounts_count(d->mounts) == 0;
+    bool stop;
+
+    fb_mutex_lock(&d->mutex);
+    stop = always || (empty && d->users == 0);
+    if (stop)
+        d->stopping = true;
+    fb_mutex_unlock(&d->mutex);
+    return stop;
+}
+
+static void run(struct fb_daemon *d)
+{
+    for (;;) {
+        bool asked = take_signals(d) > 0;
+
+        fb_mounts_reap(d->mounts);
+        /* Acquire pairs with the release in op_shutdown(). */
+        asked = asked || atomic_load_explicit(&d->shutdown, memory_order_acquire);
+        if ((asked || !d->options->keep) && begin_stop(d, asked))
+            return;
+        wait_for_event(d, -1);
+    }
+}
+
+/* ---- ending ---- */
+
+/* False: some request hangs. */
+static bool wait_for_users(struct fb_daemon *d)
+{
+    int64_t until_ns = fb_now_ns() + USERS_GRACE_NS;
+    bool none;
+
+    fb_mutex_lock(&d->mutex);
+    d->stopping = true;
+    while (d->users > 0 && fb_cond_wait(&d->idle, &d->mutex, until_ns))
+        ;
+    none = d->users == 0;
+    fb_mutex_unlock(&d->mutex);
+    return none;
+}
+
+/* False: some mount could not be removed by any means. */
+static bool stop_mounts(struct fb_daemon *d)
+{
+    int64_t force_ns = fb_now_ns() + BUSY_GRACE_NS;
+    bool force = false;
+    bool told = false;
+
+    while (fb_mounts_remove_all(d->mounts, force) > 0) {
+        if (force && fb_now_ns() >= force_ns + FORCE_GRACE_NS)
+            return false;
+        if (!told)
+            fb_log_warn("a mount is in use; it is waited for a moment, then removed lazily");
+        told = true;
+        wait_for_event(d, STOP_RETRY_MS);
+        if (take_signals(d) > 0 || fb_now_ns() >= force_ns)
+            force = true;
+    }
+    return true;
+}
+
+/* Half-built daemons, too. False: something hangs and may still use what we have. */
+static bool stop(struct fb_daemon *d)
+{
+    bool clean = wait_for_users(d);
+
+    fb_http_stop(d->http);
+    d->http = NULL;
+    if (d->mounts && clean)
+        clean = stop_mounts(d);
+    else if (d->mounts)
+        fb_mounts_remove_all(d->mounts, true);
+    if (!clean) {
+        fb_log_error("a request or a mount hangs; the cache is left as after a crash");
+        return false;
+    }
+    fb_mounts_destroy(d->mounts);
+    if (d->cache)
+        fb_cache_close(d->cache);
+    return fb_control_stop(d->control);
+}
+
+static void daemon_free(struct fb_daemon *d)
+{
+    fb_closep(&d->signal_fd);
+    fb_closep(&d->wake_fd);
+    fb_closep(&d->lock_fd);
+    fb_cond_destroy(&d->idle);
+    fb_mutex_destroy(&d->mutex);
+    free(d);
+}
+
+static struct fb_daemon *daemon_new(const struct fb_daemon_options *options)
+{
+    struct fb_daemon *d = fb_alloc(sizeof *d);
+    const struct fb_config *c = options->config;
+
+    if (!d)
+        return NULL;
+    d->options = options;
+    d->own = (struct fb_own_dirs){
+        .count = c->dir_count, .dirs = c->dirs, .pmem_dir = c->pmem_bytes ? c->pmem_dir : NULL};
+    d->lock_fd = -1;
+    d->signal_fd = -1;
+    d->wake_fd = -1;
+    d->started_ns = fb_now_ns();
+    fb_mutex_init(&d->mutex, FB_RANK_DAEMON);
+    fb_cond_init(&d->idle);
+    return d;
+}
+
+int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
+{
+    struct fb_daemon *d = daemon_new(options);
+    int rc;
+
+    if (!d)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    rc = start(d, err);
+    if (rc)
+        fb_log_debug("not started: %s", err->text);
+    else
+        run(d);
+    if (!stop(d))
+        return rc ? rc : fb_error_set(err, -ETIMEDOUT, "the daemon could not end cleanly");
+    if (rc == 0)
+        fb_log_info("forebay ended");
+    fb_log_close();
+    daemon_free(d);
+    return rc;
+}

@@ -1,0 +1,41 @@
+/*
+ * daemon/daemon.h - one process that owns a cache directory, and its life:
+ *
+ *     1. what was asked for can work at all (paths), before anything is made
+ *     2. lock of the cache directory, log, socket: now this is the daemon of that directory
+ *     3. cache opened (and recovered), control socket answered, mounts live, metrics served: ready
+ *     4. until the last mount is gone (unless `keep`), a signal or a shutdown request
+ *     5. no new requests; mounts removed, lazily when they stay busy; cache closed; socket and lock
+ *        given up
+ *
+ * A failure in 1 to 3 undoes what was done. SIGTERM and SIGINT begin 5, a second one makes it lazy at
+ * once; SIGHUP opens the log anew.
+ */
+#ifndef FB_DAEMON_DAEMON_H
+#define FB_DAEMON_DAEMON_H
+
+#include <stdbool.h>
+
+#include "base/attr.h"
+#include "base/list.h"
+#include "core/error.h"
+#include "daemon/config.h"
+
+struct fb_daemon_options {
+    const struct fb_config *config; /* resolved */
+    const struct fb_list *mounts;   /* struct fb_mount_request */
+    bool keep;                      /* live on without mounts */
+    void (*ready)(void *arg);       /* may be NULL */
+    void *arg;
+};
+
+enum {
+    FB_DAEMON_OWNED = 1, /* another process owns the cache directory */
+};
+
+/* Runs a daemon to its end, on the main thread of a process that does nothing else: it changes
+ * signals, umask and the log, and where something hangs for good it leaves threads behind. Anything
+ * but 0 comes with a sentence. */
+FB_MUST_CHECK int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * daemon/daemon_priv.h - what the daemon and the handlers of its requests share.
+ */
+#ifndef FB_DAEMON_DAEMON_PRIV_H
+#define FB_DAEMON_DAEMON_PRIV_H
+
+#include "core/lock.h"
+#include "daemon/control.h"
+#include "daemon/daemon.h"
+#include "daemon/http.h"
+#include "daemon/mounts.h"
+#include "daemon/status.h"
+
+struct fb_daemon {
+    const struct fb_daemon_options *options;
+    struct fb_own_dirs own;
+    int lock_fd;
+    int signal_fd;
+    int wake_fd; /* eventfd: look at the mounts again */
+    struct fb_control *control;
+    struct fb_cache *cache;
+    struct fb_mounts *mounts;
+    struct fb_http *http;
+    int64_t started_ns;
+    _Atomic bool shutdown; /* asked for by a request */
+
+    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the two below */
+    struct fb_cond idle;
+    bool stopping;
+    unsigned users; /* requests under way */
+};
+
+/* Requests bracket their work with these; enter() is false once the daemon is about to end. */
+FB_MUST_CHECK bool fb_daemon_enter(struct fb_daemon *daemon);
+void fb_daemon_leave(struct fb_daemon *daemon);
+
+void fb_daemon_wake(struct fb_daemon *daemon);
+
+struct fb_status fb_daemon_status(const struct fb_daemon *daemon);
+
+const struct fb_control_op *fb_daemon_ops(size_t *ret_count);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * daemon/mountinfo.h - what /proc/self/mountinfo knows of the mount at, or above, a path.
+ */
+#ifndef FB_DAEMON_MOUNTINFO_H
+#define FB_DAEMON_MOUNTINFO_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/attr.h"
+
+#define FB_MOUNT_TYPE "fuse.forebay"
+
+struct fb_mountinfo {
+    char *mountpoint;
+    char *type;
+    char *source;
+};
+
+/* The mount whose mount point is the longest that `path` (canonical) lies at or below; of several
+ * on one point the topmost. -ENOENT: no line matched. */
+FB_MUST_CHECK int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info);
+
+/* The same from any text in that format: for tests. */
+FB_MUST_CHECK int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mountinfo *ret_info);
+
+/* Whether a Forebay mount stands exactly there. False when that cannot be told. */
+bool fb_mountinfo_is_forebay(const char *path);
+
+void fb_mountinfo_free(struct fb_mountinfo *info);
+
+#endif
