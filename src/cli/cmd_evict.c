@@ -1,0 +1,87 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "core/mem.h"
+#include "daemon/mountinfo.h"
+#include "daemon/paths.h"
+#include "daemon/wire.h"
+
+static bool is_below_mount(const char *path)
+{
+    struct fb_mountinfo info;
+    bool is;
+
+    if (fb_mountinfo_find(path, &info) != 0)
+        return false;
+    is = strcmp(info.type, FB_MOUNT_TYPE) == 0;
+    fb_mountinfo_free(&info);
+    return is;
+}
+
+/* A symbolic link below a mount is meant itself; one that leads to a mount is followed. */
+static int find_path(const char *text, char **ret_path)
+{
+    int rc = fb_path_canonical_parent(text, ret_path);
+
+    if (rc || is_below_mount(*ret_path))
+        return rc;
+    free(*ret_path);
+    return fb_path_canonical(text, ret_path);
+}
+
+static int take_reply(const json_t *reply, const char *path)
+{
+    json_int_t files = json_integer_value(json_object_get(reply, "files"));
+
+    if (!reply)
+        return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
+    if (!cli_reply_ok(reply))
+        return cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
+    printf("%" JSON_INTEGER_FORMAT " file%s evicted\n", files, files == 1 ? "" : "s");
+    return CLI_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    struct fb_error error = {""};
+    FB_AUTO_FREE char *path = NULL;
+    json_t *reply = NULL;
+    json_t *request;
+    int status;
+    int positional = 0;
+    int rc = fb_settings_from_args(NULL, 0, NULL, argc, argv, &positional, &error);
+
+    if (rc)
+        return cli_usage(&cli_evict, "%s", error.text);
+    if (positional != 1)
+        return cli_usage(&cli_evict, "write one path");
+    rc = find_path(argv[1], &path);
+    if (rc)
+        return cli_fail(CLI_FAILED, "'%s': %s", argv[1], fb_strerror(rc));
+    if (!is_below_mount(path))
+        return cli_fail(CLI_FAILED, "%s is not below a Forebay mount", path);
+    request = json_pack("{s:s, s:o}", "op", "evict", "path", fb_wire_path(path));
+    rc = request ? cli_request_any(request, CLI_WORK_WAIT_NS, &reply, NULL, &error) : -ENOMEM;
+    json_decref(request);
+    if (rc)
+        return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
+    status = take_reply(reply, path);
+    json_decref(reply);
+    return status;
+}
+
+const struct cli_command cli_evict = {
+    .name = "evict",
+    .synopsis = "PATH",
+    .summary = "Forget what is cached of a file, a directory or a whole mount",
+    .about = "PATH is a path below a mount, or a mount point. Everything at and below it is "
+             "forgotten, here and in the kernel, so the next access asks the source. With "
+             "--consistency static this is how a change of the source is made visible.",
+    .example = "  forebay evict /data/train/labels.csv\n"
+               "  forebay evict /data\n",
+    .run = run,
+};

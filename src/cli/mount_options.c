@@ -1,0 +1,163 @@
+#include "cli/mount_options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+struct output {
+    char **words;
+    int count;
+    char *text; /* where the next text goes */
+};
+
+/* For the kernel, for fstab, or what we do anyway. */
+static bool is_ignored(const char *option)
+{
+    static const char *const names[] = {
+        "ro",       "defaults",   "auto",   "noauto", "_netdev", "nofail",   "user",
+        "nouser",   "users",      "owner",  "group",  "dev",     "nodev",    "suid",
+        "nosuid",   "exec",       "noexec", "atime",  "noatime", "relatime", "norelatime",
+        "diratime", "nodiratime", "async",  "sync",   "dirsync", "silent",   "loud",
+    };
+
+    for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
+        if (strcmp(option, names[i]) == 0)
+            return true;
+    }
+    return strncmp(option, "x-", 2) == 0 || strncmp(option, "comment=", 8) == 0;
+}
+
+/* Writes the next option of *rest, without its escapes, as a flag at out->text. */
+static void cut_option(const char **rest, struct output *out)
+{
+    char *p = out->text;
+    const char *s = *rest;
+
+    *p++ = '-';
+    *p++ = '-';
+    while (*s && *s != ',') {
+        if (s[0] == '\\' && s[1])
+            s++;
+        *p++ = *s++;
+    }
+    *p++ = 0;
+    *rest = *s ? s + 1 : s;
+}
+
+static int take_options(const char *list, struct output *out, struct fb_error *err)
+{
+    while (*list) {
+        char *flag = out->text;
+        const char *option = flag + 2;
+
+        cut_option(&list, out);
+        if (!*option || is_ignored(option))
+            continue;
+        if (strcmp(option, "rw") == 0)
+            return fb_error_set(err, -EINVAL,
+                                "rw: there are no writable mounts yet; write ro or leave it out");
+        out->words[out->count++] = flag;
+        out->text = flag + strlen(flag) + 1;
+    }
+    return 0;
+}
+
+/* `-o LIST`, `-oLIST`, and what mount(8) users write: `--options=LIST` is none of ours. */
+static const char *options_at(int argc, char **argv, int *at)
+{
+    if (strncmp(argv[*at], "-o", 2) != 0)
+        return NULL;
+    if (argv[*at][2])
+        return argv[*at] + 2;
+    if (*at + 1 >= argc)
+        return NULL;
+    return argv[++*at];
+}
+
+int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
+                      struct fb_error *err)
+{
+    struct output out = {0};
+    size_t slots = (size_t)argc + 1;
+    size_t bytes = 0;
+    bool flags = true;
+    int rc = 0;
+
+    /* An option of n characters takes at most one slot and n + 3 bytes. */
+    for (int i = 0; i < argc; i++) {
+        slots += strlen(argv[i]);
+        bytes += 4 * strlen(argv[i]) + 4;
+    }
+    out.words = fb_alloc(slots * sizeof(char *) + bytes);
+    if (!out.words)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    out.text = (char *)(out.words + slots);
+    for (int i = 0; rc == 0 && i < argc; i++) {
+        const char *list = flags && i > 0 ? options_at(argc, argv, &i) : NULL;
+
+        if (list) {
+            rc = take_options(list, &out, err);
+            continue;
+        }
+        flags = flags && strcmp(argv[i], "--") != 0;
+        out.words[out.count++] = argv[i];
+    }
+    if (rc) {
+        free(out.words);
+        return rc;
+    }
+    *ret_count = out.count;
+    *ret_words = out.words;
+    return 0;
+}
+
+/* Takes `rw` out of a list, in place. */
+static void drop_rw(char *list)
+{
+    char *out = list;
+
+    for (char *p = list; *p;) {
+        size_t len = strcspn(p, ",");
+        size_t whole = len + (p[len] ? 1 : 0);
+
+        if (!(len == 2 && strncmp(p, "rw", 2) == 0)) {
+            memmove(out, p, whole);
+            out += whole;
+        }
+        p += whole;
+    }
+    *out = 0;
+}
+
+int cli_mount_helper_args(int argc, char **argv, int *ret_count, char ***ret_words, bool *ret_fake,
+                          struct fb_error *err)
+{
+    static char name[] = "mount";
+    char **words = fb_alloc_array((size_t)argc + 2, sizeof *words);
+    int count = 0;
+
+    if (!words)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    *ret_fake = false;
+    words[count++] = name;
+    for (int i = 1; i < argc; i++) {
+        bool has_value = strcmp(argv[i], "-N") == 0 || strcmp(argv[i], "-t") == 0;
+
+        if (has_value && i + 1 < argc) {
+            i++;
+        } else if (strcmp(argv[i], "-o") == 0 && i + 1 < argc) {
+            words[count++] = argv[i++];
+            drop_rw(argv[i]);
+            words[count++] = argv[i];
+        } else if (argv[i][0] == '-' && argv[i][1] && argv[i][1] != '-' &&
+                   strspn(argv[i] + 1, "sfnvrw") == strlen(argv[i] + 1)) {
+            *ret_fake = *ret_fake || strchr(argv[i], 'f');
+        } else {
+            words[count++] = argv[i];
+        }
+    }
+    *ret_count = count;
+    *ret_words = words;
+    return 0;
+}
