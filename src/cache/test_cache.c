@@ -21,9 +21,12 @@
 
 #define MIB (1u << 20)
 
+/* One source for all tests, as its files must have settled; each test has a cache of its own. */
+static struct fb_test_dir shared_dir;
+static char source_path[PATH_MAX + 16];
+
 struct fixture {
     struct fb_test_dir dir;
-    char source_path[PATH_MAX + 16];
     char cache_path[PATH_MAX + 16];
     char pmem_path[PATH_MAX + 16];
     struct fb_cache_config config;
@@ -44,31 +47,24 @@ static void fill(uint8_t *data, uint64_t length, uint64_t seed)
     }
 }
 
-/* Writes a file of `seed`'s content; `age_s` sets its times into the past, 0 leaves it young. */
-static void put_file(struct fixture *f, const char *name, uint64_t length, uint64_t seed, int age_s)
+/* Writes a file of `seed`'s content. */
+static void put_file(const char *name, uint64_t length, uint64_t seed)
 {
     char path[PATH_MAX + 300];
     FB_AUTO_FREE uint8_t *data = fb_alloc(length + 8);
     FB_AUTO_CLOSE int fd = -1;
-    struct timespec times[2];
 
     assert_non_null(data);
     fill(data, length, seed);
-    snprintf(path, sizeof path, "%s/%s", f->source_path, name);
+    snprintf(path, sizeof path, "%s/%s", source_path, name);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, length), (ssize_t)length);
-    if (age_s > 0) {
-        clock_gettime(CLOCK_REALTIME, &times[0]);
-        times[0].tv_sec -= age_s;
-        times[1] = times[0];
-        assert_int_equal(futimens(fd, times), 0);
-    }
 }
 
 static void open_cache(struct fixture *f)
 {
-    struct fb_posix_config posix = {.root = f->source_path, .threads = 8};
+    struct fb_posix_config posix = {.root = source_path, .threads = 8};
     struct fb_error err = {""};
     struct fb_source *source;
 
@@ -93,10 +89,8 @@ static int setup(void **state)
 
     assert_non_null(f);
     fb_test_dir_make(&f->dir);
-    snprintf(f->source_path, sizeof f->source_path, "%s/source", f->dir.path);
     snprintf(f->cache_path, sizeof f->cache_path, "%s/cache", f->dir.path);
     snprintf(f->pmem_path, sizeof f->pmem_path, "%s/pmem", f->dir.path);
-    assert_int_equal(mkdir(f->source_path, 0755), 0);
     fb_cache_config_defaults(&f->config);
     f->config.memory_bytes = 96 * MIB;
     f->config.free_space_ratio = 0;
@@ -117,7 +111,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Real changes leave a ctime of now: age a file by waiting until it has settled. */
+/* A ctime cannot be set: a file settles by waiting. */
 static void settle(void)
 {
     fb_sleep_ns(FB_SETTLE_TIME_NS + 50 * FB_NS_PER_MS);
@@ -165,20 +159,49 @@ static void expect_file(struct fixture *f, const char *name, uint64_t size, uint
     let_go(f, file);
 }
 
+#define MANY 600u
+
+static const uint64_t sizes[] = {
+    0, 1, 4095, 4096, 100 << 10, 256 << 10, (256 << 10) + 1, 3 * MIB + 17, 9 * MIB + 1};
+
+static int make_source(void **state)
+{
+    char name[16];
+
+    (void)state;
+    fb_test_dir_make(&shared_dir);
+    snprintf(source_path, sizeof source_path, "%s/source", shared_dir.path);
+    assert_int_equal(mkdir(source_path, 0755), 0);
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(sizes); i++) {
+        snprintf(name, sizeof name, "f%u", i);
+        put_file(name, sizes[i], i);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "m%u", i);
+        put_file(name, (200 << 10) + i, i);
+    }
+    put_file("a", 10000, 1);
+    put_file("b", 10000, 2);
+    put_file("hundred", 100 << 10, 5);
+    put_file("large", 40 * MIB, 3);
+    put_file("changes", 600 << 10, 1);
+    put_file("goes", 10000, 1);
+    settle();
+    return 0;
+}
+
+static int remove_source(void **state)
+{
+    (void)state;
+    fb_test_dir_remove(&shared_dir);
+    return 0;
+}
+
 static void bytes_are_the_sources(void **state)
 {
-    static const uint64_t sizes[] = {
-        0, 1, 4095, 4096, 100 << 10, 256 << 10, (256 << 10) + 1, 3 * MIB + 17, 9 * MIB + 1};
     struct fixture *f = *state;
     struct fb_rand r = {.state = 1};
 
-    for (unsigned i = 0; i < FB_ARRAY_SIZE(sizes); i++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "f%u", i);
-        put_file(f, name, sizes[i], i, 0);
-    }
-    settle();
     open_cache(f);
     for (int round = 0; round < 3; round++) {
         for (unsigned i = 0; i < FB_ARRAY_SIZE(sizes); i++) {
@@ -203,14 +226,12 @@ static void a_small_read_fetches_one_block(void **state)
     struct fixture *f = *state;
     uint32_t file;
 
-    put_file(f, "large", 5 * MIB, 9, 0);
-    settle();
     open_cache(f);
     file = look_up(f, "large");
-    expect_range(f, file, 5 * MIB, 9, 2 * MIB + 12345, 4096);
+    expect_range(f, file, 40 * MIB, 3, 2 * MIB + 12345, 4096);
     assert_int_equal(metric(f, FB_CM_FETCH_BYTES), 256 << 10);
     assert_int_equal(metric(f, FB_CM_FETCHES), 1);
-    expect_range(f, file, 5 * MIB, 9, 2 * MIB + 99, 4096);
+    expect_range(f, file, 40 * MIB, 3, 2 * MIB + 99, 4096);
     assert_int_equal(metric(f, FB_CM_FETCHES), 1);
     let_go(f, file);
 }
@@ -220,11 +241,9 @@ static void neighbours_share_a_request(void **state)
     struct fixture *f = *state;
     uint32_t file;
 
-    put_file(f, "large", 5 * MIB, 9, 0);
-    settle();
     open_cache(f);
     file = look_up(f, "large");
-    expect_range(f, file, 5 * MIB, 9, 0, MIB);
+    expect_range(f, file, 40 * MIB, 3, 0, MIB);
     assert_int_equal(metric(f, FB_CM_FETCHES), 1);
     assert_int_equal(metric(f, FB_CM_FETCH_BYTES), MIB);
     let_go(f, file);
@@ -270,10 +289,8 @@ static void one_fetch_however_many_wait(void **state)
     struct reader readers[32];
     uint32_t file;
 
-    put_file(f, "a", 100 << 10, 5, 0);
-    settle();
     open_cache(f);
-    file = look_up(f, "a");
+    file = look_up(f, "hundred");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.latency_ns = 200 * FB_NS_PER_MS});
     for (unsigned i = 0; i < FB_ARRAY_SIZE(readers); i++)
         readers[i] = (struct reader){
@@ -294,8 +311,6 @@ static void more_readers_than_buffers(void **state)
     struct reader readers[128];
     uint32_t file;
 
-    put_file(f, "large", 40 * MIB, 3, 0);
-    settle();
     open_cache(f);
     file = look_up(f, "large");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.latency_ns = 2 * FB_NS_PER_MS});
@@ -319,21 +334,19 @@ static void a_changed_file_is_a_new_one(void **state)
     uint32_t old, new;
 
     f->volume_config.metadata_ttl_ns = 0;
-    put_file(f, "a", 600 << 10, 1, 0);
-    settle();
     open_cache(f);
-    old = look_up(f, "a");
+    old = look_up(f, "changes");
     expect_range(f, old, 600 << 10, 1, 0, 1000);
-    put_file(f, "a", 600 << 10, 2, 0);
+    put_file("changes", 600 << 10, 2);
     /* A block not cached yet: the old version cannot be had any more, and the new one is not
      * served. */
     assert_int_equal(fb_cache_pread(f->volume, old, 300 << 10, sizeof data, data), -ESTALE);
-    new = look_up(f, "a");
+    new = look_up(f, "changes");
     assert_int_not_equal(new, old);
     expect_range(f, new, 600 << 10, 2, 0, 600 << 10);
     let_go(f, old);
     let_go(f, new);
-    expect_file(f, "a", 600 << 10, 2);
+    expect_file(f, "changes", 600 << 10, 2);
 }
 
 static void young_files_are_not_kept(void **state)
@@ -341,14 +354,14 @@ static void young_files_are_not_kept(void **state)
     struct fixture *f = *state;
 
     open_cache(f);
-    put_file(f, "a", 10000, 1, 0);
-    expect_file(f, "a", 10000, 1);
-    expect_file(f, "a", 10000, 1);
+    put_file("young", 10000, 1);
+    expect_file(f, "young", 10000, 1);
+    expect_file(f, "young", 10000, 1);
     assert_int_equal(metric(f, FB_CM_FETCHES), 2);
     assert_int_equal(metric(f, FB_CM_UNSETTLED), 2);
     settle();
-    expect_file(f, "a", 10000, 1);
-    expect_file(f, "a", 10000, 1);
+    expect_file(f, "young", 10000, 1);
+    expect_file(f, "young", 10000, 1);
     assert_int_equal(metric(f, FB_CM_FETCHES), 3);
 }
 
@@ -358,8 +371,6 @@ static void failures_are_not_remembered(void **state)
     uint8_t data[100];
     uint32_t file;
 
-    put_file(f, "a", 10000, 1, 0);
-    settle();
     open_cache(f);
     file = look_up(f, "a");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.error = 1, .error_code = EIO});
@@ -378,16 +389,15 @@ static void an_outage_is_not_a_deletion(void **state)
     uint32_t file;
 
     f->volume_config.metadata_ttl_ns = 0;
-    put_file(f, "a", 10000, 1, 0);
-    settle();
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.error = 1, .error_code = EIO});
     expect_file(f, "a", 10000, 1); /* known and cached: served */
-    assert_int_equal(fb_cache_stat(f->volume, "b", &file, &attr), -EIO); /* unknown: an error */
+    assert_int_equal(fb_cache_stat(f->volume, "nothing", &file, &attr),
+                     -EIO); /* unknown: an error */
     assert_true(metric(f, FB_CM_OUTAGE_ANSWERS) > 0);
     fb_source_fault_set(f->fault, &(struct fb_fault_config){0});
-    assert_int_equal(fb_cache_stat(f->volume, "b", &file, &attr), -ENOENT);
+    assert_int_equal(fb_cache_stat(f->volume, "nothing", &file, &attr), -ENOENT);
 }
 
 static void a_hung_source_ends_at_the_deadline(void **state)
@@ -397,19 +407,16 @@ static void a_hung_source_ends_at_the_deadline(void **state)
     uint32_t a, b;
 
     f->volume_config.timeout_ns = FB_NS_PER_S;
-    put_file(f, "a", 10000, 1, 0);
-    put_file(f, "b", 40 * MIB, 2, 0);
-    settle();
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     a = look_up(f, "a");
-    b = look_up(f, "b");
+    b = look_up(f, "large");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
     for (unsigned i = 0; i < FB_ARRAY_SIZE(readers); i++)
         readers[i] = (struct reader){.f = f,
                                      .file = b,
                                      .size = 40 * MIB,
-                                     .seed = 2,
+                                     .seed = 3,
                                      .offset = (uint64_t)i * MIB / 2,
                                      .length = MIB};
     run_readers(readers, FB_ARRAY_SIZE(readers));
@@ -436,8 +443,6 @@ static void closing_with_a_hung_source(void **state)
     uint32_t file;
 
     f->volume_config.timeout_ns = FB_NS_PER_S / 2;
-    put_file(f, "a", 10000, 1, 0);
-    settle();
     open_cache(f);
     file = look_up(f, "a");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
@@ -453,23 +458,18 @@ static void deleted_files_go(void **state)
     uint32_t file;
 
     f->volume_config.metadata_ttl_ns = 0;
-    put_file(f, "a", 10000, 1, 0);
-    settle();
     open_cache(f);
-    expect_file(f, "a", 10000, 1);
-    snprintf(path, sizeof path, "%s/a", f->source_path);
+    expect_file(f, "goes", 10000, 1);
+    snprintf(path, sizeof path, "%s/goes", source_path);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(fb_cache_stat(f->volume, "a", &file, NULL), -ENOENT);
-    assert_int_equal(fb_cache_stat(f->volume, "a/b", &file, NULL), -ENOENT);
+    assert_int_equal(fb_cache_stat(f->volume, "goes", &file, NULL), -ENOENT);
+    assert_int_equal(fb_cache_stat(f->volume, "goes/b", &file, NULL), -ENOENT);
 }
 
 static void evicted_by_hand(void **state)
 {
     struct fixture *f = *state;
 
-    put_file(f, "a", 10000, 1, 0);
-    put_file(f, "b", 10000, 2, 0);
-    settle();
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     expect_file(f, "b", 10000, 2);
@@ -481,19 +481,6 @@ static void evicted_by_hand(void **state)
     assert_true(fb_cache_evict(f->volume, "") >= 2);
     expect_file(f, "b", 10000, 2);
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
-}
-
-#define MANY 600u
-
-static void put_many(struct fixture *f)
-{
-    for (unsigned i = 0; i < MANY; i++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "m%u", i);
-        put_file(f, name, (200 << 10) + i, i, 0);
-    }
-    settle();
 }
 
 static void expect_many(struct fixture *f, uint64_t seed)
@@ -522,7 +509,6 @@ static void overflow(struct fixture *f, uint64_t nvme_bytes, uint64_t pmem_bytes
     f->config.cache_dirs[0] = f->cache_path;
     f->config.pmem_bytes = pmem_bytes;
     f->config.pmem_dir = f->pmem_path;
-    put_many(f);
     open_cache(f);
     for (uint64_t epoch = 0; epoch < 4; epoch++)
         expect_many(f, epoch);
@@ -584,5 +570,5 @@ int main(void)
         CASE(overflow_all_tiers),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_source, remove_source);
 }
