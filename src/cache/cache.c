@@ -17,7 +17,8 @@
 
 static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_INFO)};
 
-#define ENGINE_DEPTH 128
+#define ENGINE_DEPTH     128
+#define SAVE_PATIENCE_NS (5 * FB_NS_PER_S)
 
 void fb_cache_config_defaults(struct fb_cache_config *config)
 {
@@ -162,6 +163,8 @@ void fb_cache_close(struct fb_cache *cache)
     if (!cache)
         return;
     fb_watch_stop(cache);
+    if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])
+        fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
     fb_place_close(cache);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)

@@ -96,7 +96,8 @@ struct fb_volume;
 
 FB_MUST_CHECK int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_cache,
                                 struct fb_error *err);
-/* All volumes are detached. Bounded in time, also when a source hangs. */
+/* All volumes are detached. What DRAM holds moves into free room below, for a few seconds at most.
+ * Bounded in time, also when a source hangs. */
 void fb_cache_close(struct fb_cache *cache);
 
 struct fb_store *fb_cache_store(struct fb_cache *cache);

@@ -97,6 +97,7 @@ void fb_place_close(struct fb_cache *cache);
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 void fb_place_tick(struct fb_cache *cache);
+void fb_place_save(struct fb_cache *cache, int64_t until_ns);
 /* Empties a segment of the slowest tier that has one. -ENOSPC: nothing can go. */
 FB_MUST_CHECK int fb_place_shed(struct fb_cache *cache);
 

@@ -53,6 +53,7 @@ struct demotion {
     unsigned tier; /* that the items leave */
     int64_t until_ns;
     int64_t now_ns;
+    bool only_into_room; /* the tier below evicts nothing for them */
 };
 
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
@@ -80,7 +81,19 @@ static int append_evicting(struct fb_cache *cache, unsigned tier, const struct f
     return -ENOSPC;
 }
 
-/* Called by the store, from make_room, with the admit lock held. */
+/* Appends to `tier` if that needs no eviction. */
+static int append_into_room(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
+                            int64_t until_ns)
+{
+    int rc;
+
+    while ((rc = fb_store_append(cache->store, tier, item)) == FB_STORE_BUSY &&
+           fb_now_ns() < until_ns)
+        fb_store_wait_writes(cache->store, until_ns);
+    return rc;
+}
+
+/* Called by the store, from evict_segment, with the admit lock held. */
 static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
     struct demotion *d = arg;
@@ -91,7 +104,8 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
         return;
     if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns))
         return;
-    if (append_evicting(cache, d->tier + 1, &victim->item, d->until_ns) == 0)
+    if ((d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
+                           : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns)) == 0)
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
 }
 
@@ -130,11 +144,8 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item)
     int rc = FB_STORE_FULL;
 
     for (unsigned t = 0; t < fb_store_tiers(cache->store) && rc == FB_STORE_FULL; t++) {
-        if (!fb_store_has_room(cache->store, t))
-            continue;
-        while ((rc = fb_store_append(cache->store, t, item)) == FB_STORE_BUSY &&
-               fb_now_ns() < until_ns)
-            fb_store_wait_writes(cache->store, until_ns);
+        if (fb_store_has_room(cache->store, t))
+            rc = append_into_room(cache, t, item, until_ns);
     }
     if (rc == FB_STORE_FULL)
         rc = admit_full(cache, item, until_ns);
@@ -181,4 +192,35 @@ int fb_place_shed(struct fb_cache *cache)
         rc = make_room(cache, t, fb_now_ns());
     fb_mutex_unlock(&cache->admit_lock);
     return rc;
+}
+
+static int later_use(const void *a, const void *b)
+{
+    const struct fb_segment_info *x = a, *y = b;
+
+    return (x->last_access_ns < y->last_access_ns) - (x->last_access_ns > y->last_access_ns);
+}
+
+/* Moves what DRAM holds into free room of the tier below, the latest used first. */
+void fb_place_save(struct fb_cache *cache, int64_t until_ns)
+{
+    struct demotion d = {
+        .cache = cache, .until_ns = until_ns, .now_ns = fb_now_ns(), .only_into_room = true};
+    struct fb_tier_place *p = &cache->places[0];
+    uint32_t count;
+
+    if (fb_store_tiers(cache->store) < 2 ||
+        fb_tier_kind(fb_store_tier(cache->store, 0)) != FB_TIER_DRAM)
+        return;
+    if (fb_store_flush(cache->store) < 0)
+        return;
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
+    qsort(p->infos, count, sizeof *p->infos, later_use);
+    for (uint32_t i = 0; i < count && fb_now_ns() < until_ns; i++) {
+        if (!fb_store_has_room(cache->store, 1) ||
+            fb_store_evict(cache->store, p->infos[i].no, true, demote, &d) < 0)
+            break;
+    }
+    fb_mutex_unlock(&cache->admit_lock);
 }
