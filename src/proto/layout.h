@@ -315,6 +315,11 @@ static inline bool fb_layout_find(const struct fb_layout *l, uint64_t key, struc
     uint64_t groups[2];
 
     fb_layout_groups_of(l, key, groups);
+    /* Two cache lines each, mostly far from any cache: wait for all of them at once. */
+    for (int g = 0; g < 2; g++) {
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
+    }
     for (int g = 0; g < 2; g++) {
         struct fb_layout_group *group = fb_layout_group(l, groups[g]);
 
