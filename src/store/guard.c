@@ -20,7 +20,7 @@ struct guard {
 
 static _Thread_local struct guard guard;
 static struct sigaction before;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER; /* innermost: held for two calls */
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
@@ -49,18 +49,19 @@ static void handle(int number, siginfo_t *info, void *context)
     pass_on(number, info, context);
 }
 
-static void install(void)
+void fb_guard_install(void)
 {
     /* NODEFER: the mask is as before when the handler leaves by a jump, which saves saving it. */
     struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction now;
 
     sigemptyset(&ours.sa_mask);
-    sigaction(SIGBUS, &ours, &before);
-}
-
-void fb_guard_install(void)
-{
-    pthread_once(&once, install);
+    pthread_mutex_lock(&installing);
+    if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction != handle) {
+        before = now;
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    pthread_mutex_unlock(&installing);
 }
 
 int fb_guarded_copy(void *to, const void *from, size_t size)
@@ -68,7 +69,8 @@ int fb_guarded_copy(void *to, const void *from, size_t size)
     guard.to = (uintptr_t)to;
     guard.from = (uintptr_t)from;
     guard.size = size;
-    if (sigsetjmp(guard.back, 0) != 0)
+    /* ThreadSanitizer runs handlers with all signals blocked, whatever they asked for. */
+    if (sigsetjmp(guard.back, FB_TSAN) != 0)
         return -EIO;
     guard.active = true;
     /* The signal is raised in this thread, between the two: the compiler alone must keep the order.

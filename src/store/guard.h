@@ -12,7 +12,7 @@
 
 #include "base/attr.h"
 
-/* Once, before the first copy; again does nothing. */
+/* Before the first copy. Again does nothing, unless somebody else has taken the signal since. */
 void fb_guard_install(void);
 
 /* 0, or -EIO with part of the bytes copied. SIGBUS must not be blocked in this thread. */

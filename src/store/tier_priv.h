@@ -2,8 +2,8 @@
  * store/tier_priv.h - what the media implement, and the bookkeeping that tier.c does for all of them.
  *
  * States of a slot: OLD (as found at start), TAKEN (lent or sealed), FREE (may be lent; its space is
- * allocated), BARE (may be lent, but has no space in the file system yet). FREE and BARE slots hang in
- * two stacks a stripe; a stripe is a directory, and DRAM is a single one.
+ * allocated), BARE (may be lent, but has no space in the file system yet). FREE and BARE slots stand in
+ * two queues a stripe; a stripe is a directory, and DRAM is a single one.
  */
 #ifndef FB_STORE_TIER_PRIV_H
 #define FB_STORE_TIER_PRIV_H
@@ -22,14 +22,19 @@ enum fb_slot_state {
 };
 
 struct fb_slot {
-    uint32_t next;  /* in its stack */
+    uint32_t next;  /* in its queue */
     uint8_t state;  /* enum fb_slot_state */
     bool has_space; /* OLD, TAKEN: blocks are allocated */
 };
 
+struct fb_slot_queue {
+    uint32_t first; /* FB_SLOT_NONE: empty */
+    uint32_t last;
+};
+
 struct fb_stripe {
-    uint32_t free; /* tops of the stacks */
-    uint32_t bare;
+    struct fb_slot_queue free;
+    struct fb_slot_queue bare;
     uint32_t held; /* slots OLD and TAKEN */
     int64_t full_until_ns;
 };
@@ -81,6 +86,9 @@ struct fb_tier {
 extern const struct fb_tier_ops fb_tier_dram;
 extern const struct fb_tier_ops fb_tier_pmem;
 extern const struct fb_tier_ops fb_tier_nvme;
+
+/* Makes the slots of a tier: OLD where the medium is persistent, else FREE. */
+FB_MUST_CHECK int fb_tier_space_init(struct fb_tier *tier);
 
 /* The medium or a directory failed: logs it, once, and lends nothing more. */
 void fb_tier_break(struct fb_tier *tier, const char *what, int code);

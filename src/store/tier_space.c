@@ -1,0 +1,298 @@
+/*
+ * Slots: which are free, which have space in the file system, and when to stop lending.
+ *
+ * take() prefers a slot that has its space already; only then it asks the file system for more, one
+ * slot at a time (tier->space), since floor and allocation must not be looked at by two at once.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "store/tier_files.h"
+
+static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
+{
+    struct fb_stripe *stripe = &t->stripes[slot % t->stripe_count];
+    struct fb_slot_queue *q = state == FB_SLOT_FREE ? &stripe->free : &stripe->bare;
+
+    t->slot[slot].state = (uint8_t)state;
+    t->slot[slot].next = FB_SLOT_NONE;
+    if (q->first == FB_SLOT_NONE)
+        q->first = slot;
+    else
+        t->slot[q->last].next = slot;
+    q->last = slot;
+}
+
+int fb_tier_space_init(struct fb_tier *tier)
+{
+    FB_ASSERT(tier->stripe_count > 0);
+    tier->slot = fb_alloc_array(tier->slots, sizeof *tier->slot);
+    if (!tier->slot)
+        return -ENOMEM;
+    for (unsigned i = 0; i < tier->stripe_count; i++)
+        tier->stripes[i] =
+            (struct fb_stripe){.free = {.first = FB_SLOT_NONE}, .bare = {.first = FB_SLOT_NONE}};
+    for (uint32_t i = 0; i < tier->slots; i++) {
+        if (tier->ops->persistent)
+            tier->stripes[i % tier->stripe_count].held++;
+        else
+            push(tier, i, FB_SLOT_FREE);
+    }
+    return 0;
+}
+
+static bool is_broken(struct fb_tier *t)
+{
+    return atomic_load_explicit(&t->broken, memory_order_relaxed);
+}
+
+void fb_tier_break(struct fb_tier *tier, const char *what, int code)
+{
+    if (!atomic_exchange_explicit(&tier->broken, true, memory_order_relaxed))
+        fb_log_error("%s: %s; nothing more is written to the %s tier until the next start", what,
+                     fb_strerror(code), tier->ops->name);
+}
+
+/* The next slot of one of a directory's two queues. */
+static uint32_t pop(struct fb_tier *t, unsigned stripe, enum fb_slot_state state)
+{
+    struct fb_stripe *s = &t->stripes[stripe];
+    struct fb_slot_queue *q = state == FB_SLOT_FREE ? &s->free : &s->bare;
+    uint32_t slot = q->first;
+
+    if (slot == FB_SLOT_NONE)
+        return slot;
+    q->first = t->slot[slot].next;
+    t->slot[slot].state = FB_SLOT_TAKEN;
+    t->slot[slot].has_space = state == FB_SLOT_FREE;
+    s->held++;
+    t->next_stripe = (stripe + 1) % t->stripe_count;
+    return slot;
+}
+
+static void unpop(struct fb_tier *t, uint32_t slot)
+{
+    t->stripes[slot % t->stripe_count].held--;
+    push(t, slot, t->slot[slot].has_space ? FB_SLOT_FREE : FB_SLOT_BARE);
+}
+
+static uint32_t pop_free(struct fb_tier *t)
+{
+    uint32_t slot = FB_SLOT_NONE;
+    unsigned first = t->next_stripe;
+
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE; i++)
+        slot = pop(t, (first + i) % t->stripe_count, FB_SLOT_FREE);
+    return slot;
+}
+
+static uint32_t pop_bare(struct fb_tier *t, unsigned stripe)
+{
+    uint32_t slot = FB_SLOT_NONE;
+
+    fb_mutex_lock(&t->lock);
+    if (t->stripes[stripe].full_until_ns <= fb_now_ns())
+        slot = pop(t, stripe, FB_SLOT_BARE);
+    fb_mutex_unlock(&t->lock);
+    return slot;
+}
+
+/* Space for a slot that was popped bare; what it cannot have is put back. */
+static int give_space(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->space)
+{
+    unsigned stripe = slot % t->stripe_count;
+    int r;
+
+    r = fb_tier_files_gone(t, stripe) ? -ENOENT : fb_tier_files_allocate(t, slot);
+    fb_mutex_lock(&t->lock);
+    t->slot[slot].has_space = r == 0;
+    if (r != 0) {
+        unpop(t, slot);
+        t->stripes[stripe].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
+    }
+    fb_mutex_unlock(&t->lock);
+    if (r < 0) {
+        fb_tier_break(t, t->files->file[stripe].dir.path, r);
+        r = FB_TIER_FULL;
+    }
+    return r;
+}
+
+static uint32_t allocate(struct fb_tier *t)
+{
+    uint32_t slot = FB_SLOT_NONE;
+    unsigned first;
+
+    fb_mutex_lock(&t->space);
+    fb_mutex_lock(&t->lock);
+    first = t->next_stripe;
+    fb_mutex_unlock(&t->lock);
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE && !is_broken(t); i++) {
+        slot = pop_bare(t, (first + i) % t->stripe_count);
+        if (slot != FB_SLOT_NONE && give_space(t, slot) != 0)
+            slot = FB_SLOT_NONE;
+    }
+    fb_mutex_unlock(&t->space);
+    return slot;
+}
+
+static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
+{
+    int64_t now = fb_now_ns();
+
+    for (unsigned i = 0; i < t->stripe_count; i++) {
+        const struct fb_stripe *s = &t->stripes[i];
+
+        if (s->free.first != FB_SLOT_NONE ||
+            (s->bare.first != FB_SLOT_NONE && s->full_until_ns <= now))
+            return true;
+    }
+    return false;
+}
+
+bool fb_tier_has_room(struct fb_tier *tier)
+{
+    bool has;
+
+    if (is_broken(tier))
+        return false;
+    fb_mutex_lock(&tier->lock);
+    has = has_room_locked(tier);
+    fb_mutex_unlock(&tier->lock);
+    return has;
+}
+
+static void end_scanning(struct fb_tier *t)
+{
+    if (t->scanning && t->ops->scan_end)
+        t->ops->scan_end(t);
+    t->scanning = false;
+}
+
+int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
+{
+    uint8_t *memory = NULL;
+    uint32_t slot;
+
+    if (is_broken(tier))
+        return FB_TIER_FULL;
+    fb_mutex_lock(&tier->lock);
+    end_scanning(tier);
+    if (!tier->ops->memory) {
+        if (tier->staging_free == 0) {
+            int r = has_room_locked(tier) ? FB_TIER_BUSY : FB_TIER_FULL;
+
+            fb_mutex_unlock(&tier->lock);
+            return r;
+        }
+        memory = tier->staging_stack[--tier->staging_free];
+    }
+    slot = pop_free(tier);
+    fb_mutex_unlock(&tier->lock);
+    if (slot == FB_SLOT_NONE && tier->files)
+        slot = allocate(tier);
+    if (slot == FB_SLOT_NONE) {
+        if (memory)
+            fb_tier_release_memory(tier, slot, memory);
+        return FB_TIER_FULL;
+    }
+    *ret_slot = slot;
+    *ret_memory = memory ? memory : tier->ops->memory(tier, slot);
+    return 0;
+}
+
+void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory)
+{
+    (void)slot;
+    if (tier->ops->memory)
+        return;
+    fb_mutex_lock(&tier->lock);
+    FB_ASSERT((uint64_t)(memory - tier->staging) % tier->segment_bytes == 0);
+    FB_ASSERT(tier->staging_free < tier->staging_count);
+    tier->staging_stack[tier->staging_free++] = memory;
+    fb_mutex_unlock(&tier->lock);
+}
+
+void fb_tier_give(struct fb_tier *tier, uint32_t slot)
+{
+    bool has_space;
+
+    FB_ASSERT(slot < tier->slots);
+    fb_mutex_lock(&tier->lock);
+    FB_ASSERT(tier->slot[slot].state <= FB_SLOT_TAKEN);
+    has_space = tier->slot[slot].has_space || !tier->files;
+    fb_mutex_unlock(&tier->lock);
+    if (tier->files && has_space && fb_tier_files_shortage(tier, slot % tier->stripe_count) > 0)
+        has_space = !fb_tier_files_discard(tier, slot);
+    fb_mutex_lock(&tier->lock);
+    tier->slot[slot].has_space = has_space;
+    unpop(tier, slot);
+    fb_mutex_unlock(&tier->lock);
+}
+
+/* ---- the free-space floor ---- */
+
+/* Takes space from a free slot of the stripe. False: there is none, or it keeps its space. */
+static bool shrink(struct fb_tier *t, unsigned stripe)
+{
+    uint32_t slot;
+    bool gave;
+
+    fb_mutex_lock(&t->lock);
+    slot = pop(t, stripe, FB_SLOT_FREE);
+    fb_mutex_unlock(&t->lock);
+    if (slot == FB_SLOT_NONE)
+        return false;
+    gave = fb_tier_files_discard(t, slot);
+    fb_mutex_lock(&t->lock);
+    t->slot[slot].has_space = !gave;
+    unpop(t, slot);
+    fb_mutex_unlock(&t->lock);
+    return gave;
+}
+
+/* Directories on one file system share its floor: it counts for the first of them. */
+static bool counted_before(const struct fb_tier *t, unsigned stripe)
+{
+    for (unsigned i = 0; i < stripe; i++)
+        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+            return true;
+    return false;
+}
+
+/* What evicting could give back to the file system of a stripe. */
+static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
+{
+    uint64_t held = 0;
+
+    fb_mutex_lock(&t->lock);
+    for (unsigned i = 0; i < t->stripe_count; i++)
+        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+            held += t->stripes[i].held;
+    fb_mutex_unlock(&t->lock);
+    return held * t->segment_bytes;
+}
+
+int64_t fb_tier_excess(struct fb_tier *tier)
+{
+    uint64_t excess = 0;
+
+    if (!tier->files)
+        return 0;
+    for (unsigned i = 0; i < tier->stripe_count; i++) {
+        if (fb_tier_files_gone(tier, i)) {
+            fb_tier_break(tier, tier->files->file[i].dir.path, -ENOENT);
+            return -EIO;
+        }
+        while (fb_tier_files_shortage(tier, i) > 0 && shrink(tier, i))
+            ;
+    }
+    for (unsigned i = 0; i < tier->stripe_count; i++)
+        if (!counted_before(tier, i))
+            excess += fb_min_u64(fb_tier_files_shortage(tier, i), held_bytes(tier, i));
+    return (int64_t)excess;
+}
