@@ -583,19 +583,21 @@ static bool wait_for_jobs(struct fb_control *c)
 
 bool fb_control_stop(struct fb_control *control)
 {
+    bool idle = true;
+
     if (!control)
         return true;
     remove_socket(control);
     if (control->started) {
-        bool idle = wait_for_jobs(control);
-
+        idle = wait_for_jobs(control);
         /* Release pairs with the acquire in the loop. */
         atomic_store_explicit(&control->stop, true, memory_order_release);
         wake_up(control);
         pthread_join(control->thread, NULL);
-        if (!idle || !wait_for_jobs(control))
-            return false;
+        control->started = false;
     }
+    if (!idle || !wait_for_jobs(control))
+        return false;
     control_free(control);
     return true;
 }

@@ -49,7 +49,7 @@ FB_MUST_CHECK int fb_control_start(struct fb_control *control, const struct fb_c
                                    size_t count, void *arg, const struct fb_control_times *times);
 
 /* Removes the socket, closes all connections and waits for jobs. False: some are stuck; then what
- * they use must not be freed. Takes NULL. */
+ * they use must not be freed, and it may be called again. Takes NULL. */
 bool fb_control_stop(struct fb_control *control);
 
 #endif
