@@ -280,7 +280,7 @@ bool fb_index_remove(struct fb_index *index, uint64_t key, struct fb_index_entry
     return it != NULL;
 }
 
-bool fb_index_hold(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry)
+static bool look(struct fb_index *index, uint64_t key, bool hold, struct fb_index_entry *ret_entry)
 {
     struct fb_layout_item *it;
 
@@ -288,11 +288,21 @@ bool fb_index_hold(struct fb_index *index, uint64_t key, struct fb_index_entry *
     it = locate(index, key);
     if (it != NULL) {
         entry_read(it, ret_entry);
-        if (index->watch.hold != NULL)
+        if (hold && index->watch.hold != NULL)
             index->watch.hold(index->watch.arg, key);
     }
     fb_mutex_unlock(&index->lock);
     return it != NULL;
+}
+
+bool fb_index_look(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry)
+{
+    return look(index, key, false, ret_entry);
+}
+
+bool fb_index_hold(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry)
+{
+    return look(index, key, true, ret_entry);
 }
 
 bool fb_index_get(const struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry)

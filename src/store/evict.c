@@ -1,0 +1,154 @@
+/*
+ * Taking items out: a whole segment, or a whole file.
+ *
+ * A segment's list of keys says what may be in it; the index says what still is, and where. An item
+ * is held (its file record, too) while the visitor looks at it, and leaves the index right after,
+ * unless it has got another location meanwhile: the visitor may have appended it to a lower tier.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "core/mem.h"
+#include "store/store_priv.h"
+
+struct emptying {
+    struct fb_store *store;
+    struct fb_segment *segment;
+    unsigned which;
+    uint32_t gen; /* of the locations */
+    fb_victim_fn *visit;
+    void *arg;
+    struct fb_buffer *buffer; /* for items on a medium, when they are wanted */
+};
+
+static bool lies_here(const struct emptying *e, uint64_t loc)
+{
+    return loc != FB_LOC_NONE && fb_loc_segment(loc) == e->segment->no &&
+           fb_loc_gen(loc) == (e->gen & FB_LOC_GEN_MASK);
+}
+
+struct waiting_read {
+    struct fb_store_read read;
+    struct fb_event done;
+};
+
+static void wake(struct fb_store_read *read)
+{
+    fb_event_set(&FB_CONTAINER_OF(read, struct waiting_read, read)->done);
+}
+
+static const uint8_t *read_item(struct emptying *e, struct fb_pin *pin)
+{
+    struct waiting_read w = {
+        .read = {.pin = pin, .length = pin->length, .buffer = e->buffer, .done = wake}};
+
+    fb_event_init(&w.done);
+    fb_store_read(e->store, &w.read);
+    fb_event_wait(&w.done);
+    return w.read.result == 0 ? w.read.data : NULL;
+}
+
+static const uint8_t *item_data(struct emptying *e, uint64_t key, uint64_t loc, uint32_t length)
+{
+    const uint8_t *memory;
+    const struct fb_record *record;
+    struct fb_pin pin = {
+        .key = key, .loc = loc, .length = length, .tier = e->segment->tier, .segment = e->segment};
+
+    if (e->which == 1)
+        return e->buffer != NULL ? read_item(e, &pin) : NULL;
+    memory = atomic_load_explicit(&e->segment->mem, memory_order_relaxed);
+    record = (const struct fb_record *)(memory + fb_loc_offset(loc));
+    FB_ASSERT(record->key == key && record->length == length);
+    return memory + fb_loc_offset(loc) + fb_record_data_offset(length);
+}
+
+/* With a reference to the item's file. */
+static void show(struct emptying *e, const struct fb_index_entry *entry)
+{
+    uint32_t file = (uint32_t)(entry->key >> 32);
+    struct fb_victim victim = {
+        .item = {.file = file, .block = (uint32_t)entry->key, .length = entry->length},
+        .last_access_s = entry->last_access_s,
+        .accesses = entry->accesses,
+        .other_copy = entry->loc[!e->which] != FB_LOC_NONE,
+        .current = fb_files_current(e->store->files, file),
+    };
+
+    victim.item.data = item_data(e, entry->key, entry->loc[e->which], entry->length);
+    e->visit(e->arg, &victim);
+}
+
+static void take_out(struct emptying *e, uint64_t key)
+{
+    struct fb_store *store = e->store;
+    struct fb_index_entry entry;
+    bool held = e->visit != NULL;
+
+    if (held ? !fb_index_hold(store->index, key, &entry)
+             : !fb_index_look(store->index, key, &entry))
+        return;
+    if (lies_here(e, entry.loc[e->which])) {
+        if (held)
+            show(e, &entry);
+        if (fb_index_clear(store->index, key, e->which, entry.loc[e->which]))
+            fb_metric_add(&store->metrics, FB_SM_EVICTED_ITEMS, 1);
+    }
+    if (held)
+        fb_files_unref(store->files, (uint32_t)(key >> 32), 1);
+}
+
+void fb_segment_empty(struct fb_store *store, struct fb_segment *seg, bool want_data,
+                      fb_victim_fn *visit, void *arg)
+{
+    struct emptying e = {
+        .store = store,
+        .segment = seg,
+        .which = fb_segment_tier(store, seg)->which,
+        .gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed) - 1,
+        .visit = visit,
+        .arg = arg,
+    };
+    struct fb_buffer own = {.size = fb_store_buffer_bytes(store->block_bytes)};
+    struct fb_buffer *pooled = NULL;
+
+    if (want_data && visit != NULL && e.which == 1) {
+        pooled = store->buffers != NULL ? fb_buffer_get(store->buffers) : NULL;
+        /* An empty pool must not keep a segment from going: whoever has the buffers may wait for
+         * the room. */
+        if (pooled == NULL)
+            own.data = aligned_alloc(FB_IO_ALIGN, own.size);
+        e.buffer = pooled != NULL ? pooled : own.data != NULL ? &own : NULL;
+    }
+    for (uint32_t i = 0; i < seg->items; i++)
+        if (seg->keys[i] != 0)
+            take_out(&e, seg->keys[i]);
+    fb_buffer_put(pooled);
+    free(own.data);
+    fb_segment_emptied(store, seg);
+}
+
+int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data, fb_victim_fn *visit,
+                   void *arg)
+{
+    struct fb_segment *seg = &store->segments[segment];
+
+    FB_ASSERT(segment < store->segment_count);
+    if (!fb_segment_kill(store, seg, FB_SEGMENT_SEALED))
+        return -EBUSY;
+    fb_metric_add(&store->metrics, FB_SM_EVICTED, 1);
+    fb_segment_empty(store, seg, want_data, visit, arg);
+    return 0;
+}
+
+void fb_store_forget(struct fb_store *store, uint32_t file)
+{
+    uint64_t size = fb_files_version(store->files, file)->size;
+    uint64_t blocks = fb_max_u64(1, fb_div_up(size, store->block_bytes));
+    struct fb_index_entry old;
+
+    blocks = fb_min_u64(blocks, UINT32_MAX);
+    for (uint64_t b = 0; b < blocks && fb_files_items(store->files, file) > 0; b++)
+        (void)fb_index_remove(store->index, fb_item_key(file, (uint32_t)b), &old);
+}

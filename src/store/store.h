@@ -1,0 +1,216 @@
+/*
+ * store/store.h - the storage engine: items in segments, segments in tiers, one index over all.
+ *
+ * The store keeps promises about bytes; it decides nothing. Which tier an item goes to, which segment
+ * leaves and what is worth keeping is for the cache and its policies to say.
+ *
+ * Life of a segment (no. of the call that moves it):
+ *
+ *     FREE ─1─► OPEN ─2─► SEALING ─3─► SEALED ─4─► DYING ─5─► FREE
+ *
+ *   1. append() finds no open segment with room, takes a slot.
+ *   2. the open segment is full (or flush()), and the last copy into it has ended.
+ *   3. DRAM: at once. Persistent: the tier reports that everything is durable; only now does a crash keep it. Failure: as 4.
+ *   4. evict(): the generation turns odd, entries leave the index; readers that come later miss.
+ *   5. the last pin is dropped; the slot is given back and the generation turns even again.
+ *
+ * Reading. pin() finds an item and keeps its segment from being reused. An item in memory (DRAM, or a persistent segment not yet written) is
+ * handed out as a pointer; one on a medium is read with read(), which verifies the record and the 4 KiB stretches that it
+ * returns: damage is -EBADMSG, the item is dropped and counted, the caller fetches it anew. copy() is the
+ * lock-free way for DRAM alone: it takes no reference, looks at the generation twice.
+ *
+ * Two locations an item: a DRAM copy and a persistent copy. An item promoted from NVMe keeps its place there, so that leaving
+ * DRAM again costs no write.
+ *
+ * Threads: any. Locks: FB_RANK_SEGMENT (states, one per tier), FB_RANK_FILES, FB_RANK_INDEX; none is held during I/O or copies.
+ */
+#ifndef FB_STORE_STORE_H
+#define FB_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "core/error.h"
+#include "core/metrics.h"
+#include "io/buffer.h"
+#include "io/engine.h"
+#include "store/files.h"
+#include "store/tier.h"
+
+#define FB_STORE_METRICS(X)                                                                    \
+ X(FB_SM_APPENDED, "store_appended_items", COUNTER, "", "Items written into segments")         \
+ X(FB_SM_APPENDED_BYTES, "store_appended", COUNTER, "bytes", "Bytes written into segments")    \
+ X(FB_SM_SEALED, "store_segments_sealed", COUNTER, "", "Segments sealed")                      \
+ X(FB_SM_SEAL_FAILED, "store_segments_failed", COUNTER, "", "Segments lost to a write error")  \
+ X(FB_SM_EVICTED, "store_segments_evicted", COUNTER, "", "Segments evicted")                   \
+ X(FB_SM_EVICTED_ITEMS, "store_evicted_items", COUNTER, "", "Items that left with a segment")  \
+ X(FB_SM_DAMAGED, "store_damaged_items", COUNTER, "", "Items found damaged when read")         \
+ X(FB_SM_DAMAGED_SEGMENTS, "store_damaged_segments", COUNTER, "", "Segments dropped at start") \
+ X(FB_SM_RECOVERED, "store_recovered_items", COUNTER, "", "Items found again at start")        \
+ X(FB_SM_DISPLACED, "store_displaced_items", COUNTER, "", "Items that gave way in a full index")
+
+enum fb_store_metric {
+    FB_STORE_METRICS(FB_METRIC_ENUM)
+};
+
+struct fb_store_config {
+    uint32_t block_bytes; /* largest item */
+    uint64_t max_items;
+    uint64_t files_bytes;
+    unsigned tier_count; /* from fast to slow; at most one of each kind */
+    struct fb_tier_config tiers[FB_TIERS_MAX];
+    struct fb_buffer_pool *buffers; /* of fb_store_buffer_bytes() each; outlives the store */
+};
+
+struct fb_store;
+
+/* Large enough for any item read from a medium: record, data and alignment at both ends. */
+uint32_t fb_store_buffer_bytes(uint32_t block_bytes);
+
+/* Bytes of shared tables such a configuration takes. */
+uint64_t fb_store_tables_bytes(const struct fb_store_config *config);
+
+/* Opens the tiers and recovers what they hold. */
+FB_MUST_CHECK int fb_store_open(const struct fb_store_config *config, struct fb_store **ret_store,
+                                struct fb_error *err);
+/* Seals what is open (unless `abandon`) and waits for it; no request may be under way. */
+void fb_store_close(struct fb_store *store, bool abandon);
+
+struct fb_files *fb_store_files(struct fb_store *store);
+struct fb_metrics *fb_store_metrics(struct fb_store *store);
+const struct fb_layout *fb_store_layout(const struct fb_store *store);
+int fb_store_tables_memfd(const struct fb_store *store);
+unsigned fb_store_tiers(const struct fb_store *store);
+struct fb_tier *fb_store_tier(struct fb_store *store, unsigned tier);
+
+/* ---- reading ---- */
+
+enum {
+    FB_STORE_MISS = 1,
+    FB_STORE_MEDIUM = 2, /* found, on a medium: read() it */
+    FB_STORE_FULL = 3,   /* evict something from this tier first */
+    FB_STORE_BUSY = 4,   /* try again when a write has completed */
+};
+
+struct fb_pin {
+    uint64_t key;
+    uint64_t loc;
+    uint32_t length; /* of the item */
+    uint8_t tier;
+    bool from_memory;
+    const uint8_t *data; /* the item's bytes, when from_memory */
+    void *segment;       /* private */
+};
+
+/* 0: pinned, data is readable until unpin. FB_STORE_MEDIUM: pinned, to be read. FB_STORE_MISS. The caller holds a reference to the
+ * item's file until the item has been read. */
+FB_MUST_CHECK int fb_store_pin(struct fb_store *store, uint64_t key, struct fb_pin *ret_pin);
+void fb_store_unpin(struct fb_store *store, struct fb_pin *pin);
+
+/* Copies from DRAM without a reference. Returns bytes copied (0 to length), or -ENOENT: use pin(). */
+FB_MUST_CHECK int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset,
+                                    uint32_t length, void *ret_data);
+
+/* Reads bytes [offset, offset + length) of a pinned item into `buffer`; they are then at `data`. */
+struct fb_store_read {
+    struct fb_pin *pin;
+    uint32_t offset;
+    uint32_t length;
+    struct fb_buffer *buffer;
+    void (*done)(struct fb_store_read *read); /* the tier's thread, or the caller's own */
+    int result; /* 0; -EBADMSG: damaged; other errors: the medium's. The item is dropped, whatever the error */
+    const uint8_t *data;
+    /* private */
+    struct fb_store *store;
+    struct fb_tier_read parts[2];
+    _Atomic unsigned parts_left;
+};
+
+void fb_store_read(struct fb_store *store, struct fb_store_read *read);
+
+/* ---- writing ---- */
+
+struct fb_item {
+    uint32_t file; /* id; the caller holds a reference */
+    uint32_t block;
+    uint32_t length;
+    const uint8_t *data;
+    uint64_t charge; /* for tenants to come: 0 */
+};
+
+/* Puts an item into the open segment of a tier. 0, FB_STORE_FULL, FB_STORE_BUSY, negative errno. An item that
+ * already is there (same location kind) is left alone: 0. */
+FB_MUST_CHECK int fb_store_append(struct fb_store *store, unsigned tier,
+                                  const struct fb_item *item);
+
+/* Whether append would find room without evicting. */
+bool fb_store_has_room(struct fb_store *store, unsigned tier);
+
+/* Waits until a write has completed, at most until the deadline. */
+void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);
+
+/* Seals the open segments and waits until they are durable: for tests and shutdown. */
+FB_MUST_CHECK int fb_store_flush(struct fb_store *store);
+
+/* ---- evicting ---- */
+
+struct fb_segment_info {
+    uint32_t no;
+    uint32_t items; /* ever appended */
+    uint32_t live_items;
+    uint32_t live_bytes;
+    uint32_t used_bytes;
+    uint32_t hits;     /* accesses since it was opened */
+    uint64_t sequence; /* order of opening over all tiers */
+    int64_t opened_ns;
+    int64_t last_access_ns;
+    bool pinned;
+};
+
+/* The sealed segments of a tier, at most `max`. Returns how many. */
+uint32_t fb_store_sealed(struct fb_store *store, unsigned tier, struct fb_segment_info *ret_infos,
+                         uint32_t max);
+
+struct fb_victim {
+    struct fb_item item; /* data NULL: on a medium and not wanted (want_data false) or damaged */
+    uint32_t last_access_s;
+    uint8_t accesses;
+    bool other_copy; /* it has a copy in another tier */
+    bool current;    /* its file's version is still the current one */
+};
+
+/* Empties a sealed segment: calls visit (may be NULL) for each live item, then takes them out of the index. -EBUSY: not sealed (any more).
+ * visit may append to a lower tier. The slot is free when this returns, or when the last pin goes. */
+typedef void fb_victim_fn(void *arg, const struct fb_victim *victim);
+FB_MUST_CHECK int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data,
+                                 fb_victim_fn *visit, void *arg);
+
+/* Notes that everything below `path` was evicted by hand, so that a restart does not bring back what is
+ * in segments by now. Takes nothing out of the index: forget() does, and must have done so before. Durable
+ * when it returns 0. */
+FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const char *path);
+
+/* Takes all items of a file out of the index (all tiers). The caller holds a reference. */
+void fb_store_forget(struct fb_store *store, uint32_t file);
+
+/* One access to an item, told by whoever drained the access records. */
+void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns);
+
+struct fb_tier_stats {
+    const char *name;
+    uint64_t budget_bytes; /* slots * segment_bytes */
+    uint64_t used_bytes;   /* records in open and sealed segments */
+    uint64_t live_bytes;
+    uint32_t segments; /* taken */
+    uint32_t slots;
+    uint64_t items;
+};
+
+void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_stats *ret_stats);
+
+/* Sources are named by small numbers that stay the same over restarts; kept in the first persistent tier's first directory (file `sources`). */
+FB_MUST_CHECK int fb_store_source_id(struct fb_store *store, const char *uri, uint16_t *ret_id);
+
+#endif
