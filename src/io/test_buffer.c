@@ -132,6 +132,8 @@ static void test_cancel(void **state)
     assert_false(fb_buffer_get_many(pool, 3, large.buffers, &large.wait));
     assert_false(fb_buffer_get_many(pool, 1, small.buffers, &small.wait));
     assert_true(fb_buffer_cancel(pool, &large.wait));
+    assert_int_equal(small.served, 0);
+    fb_buffer_serve(pool);
     assert_int_equal(small.served, 1);
     assert_int_equal(large.served, 0);
     assert_false(fb_buffer_cancel(pool, &large.wait));
@@ -195,8 +197,10 @@ static void *work(void *arg)
 
         fb_list_init(&turn.wait.link);
         if (!fb_buffer_get_many(w->pool, count, b, &turn.wait)) {
-            if (fb_rand_below(&rand, 4) == 0 && fb_buffer_cancel(w->pool, &turn.wait))
+            if (fb_rand_below(&rand, 4) == 0 && fb_buffer_cancel(w->pool, &turn.wait)) {
+                fb_buffer_serve(w->pool);
                 continue;
+            }
             /* Pairs with turn_ready's release. */
             while (!atomic_load_explicit(&turn.ready, memory_order_acquire))
                 sched_yield();
