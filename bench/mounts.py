@@ -74,8 +74,11 @@ class Mount:
         return done.stdout
 
     def status(self):
-        answer = json.loads(self.run([forebay_binary(), "status", "--json"]))
-        return answer[0] if isinstance(answer, list) else answer
+        """Of the daemon behind this mount: the only one in its runtime directory."""
+        daemons = json.loads(self.run([forebay_binary(), "status", "--json"]))["daemons"]
+        if not daemons:
+            raise Failed(f"the daemon behind {self.point} is gone")
+        return daemons[0]
 
     def source_bytes(self):
         return self.status()["source_read_bytes"]
@@ -89,7 +92,7 @@ class Mount:
         if not self.pid:
             try:
                 self.pid = self.status()["pid"]
-            except (Failed, ValueError, KeyError, IndexError):
+            except (Failed, ValueError, KeyError):
                 pass  # there is none
         for command in (
                 [forebay_binary(), "umount", self.point], ["fusermount3", "-u", self.point],

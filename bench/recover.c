@@ -38,9 +38,8 @@ int main(int argc, char **argv)
     if (!dir)
         fb_bench_die("usage: recover --dir DIR [--items N] [--item BYTES] [--rounds N]");
     fb_cache_config_defaults(&config);
-    /* An eighth of the memory is for tables. DRAM stays empty: what it held would not come back. */
+    /* An eighth of the memory is for tables. What is in DRAM at the end moves to the disk. */
     config.memory_bytes = 8 * items * ITEM_TABLE_BYTES + (256u << 20);
-    config.dram_fill = 0;
     config.segment_bytes = 16u << 20;
     config.cache_bytes = 2 * items * ITEM_GUESS_BYTES + (256u << 20);
     config.cache_dir_count = 1;
