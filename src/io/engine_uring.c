@@ -31,7 +31,7 @@
 #include "core/thread.h"
 #include "io/engine_priv.h"
 
-#define BATCH           8                  /* completions between two looks at the queue */
+#define BATCH           4                  /* completions between two looks at the queue */
 #define SUBMIT_PAUSE_NS (FB_NS_PER_MS / 4) /* the kernel was short of memory for a request */
 #define STARTED_UNSET   1
 
