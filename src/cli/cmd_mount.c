@@ -187,7 +187,7 @@ static int do_mount(const struct fb_config *config, char **paths)
     struct fb_mount_request *mount = NULL;
     int rc = mount_request(config, paths[0], paths[1], &mount, &error);
 
-    if (rc == 0)
+    if (rc == 0 && mount)
         rc = config->foreground ? mount_foreground(config, mount, &error)
                                 : mount_background(config, mount, &error);
     fb_mount_request_free(mount);

@@ -7,8 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 /* What it prints is dropped: our own sentence says it. */
 static int run_fusermount(const char *mountpoint, bool lazy)
 {

@@ -168,8 +168,12 @@ void fb_mount_request_free(struct fb_mount_request *request)
 
 void fb_mount_requests_free(struct fb_list *requests)
 {
-    while (!fb_list_empty(requests))
-        fb_mount_request_free(FB_LIST_ENTRY(requests->next, struct fb_mount_request, link));
+    struct fb_list *it;
+    struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, requests) {
+        fb_mount_request_free(FB_LIST_ENTRY(it, struct fb_mount_request, link));
+    }
 }
 
 /* ---- sections of the file ---- */
@@ -184,10 +188,12 @@ struct pair {
 
 static void free_pairs(struct fb_list *pairs)
 {
-    while (!fb_list_empty(pairs)) {
-        struct pair *p = FB_LIST_ENTRY(pairs->next, struct pair, link);
+    struct fb_list *it;
+    struct fb_list *tmp;
 
-        fb_list_remove(&p->link);
+    FB_LIST_FOREACH (it, tmp, pairs) {
+        struct pair *p = FB_LIST_ENTRY(it, struct pair, link);
+
         free(p->section);
         free(p->key);
         free(p->value);

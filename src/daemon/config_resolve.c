@@ -290,12 +290,12 @@ static int file_system_of(const char *path, struct statvfs *ret_fs, dev_t *ret_d
  * segments depends on the budget and must not change between runs. The tier watches free space. */
 static void bound_cache_size(struct fb_config *c)
 {
-    dev_t seen[FB_TIER_DIRS_MAX];
+    dev_t seen[FB_TIER_DIRS_MAX] = {0};
     unsigned seen_count = 0;
     double total = 0;
 
     for (unsigned i = 0; i < c->dir_count; i++) {
-        struct statvfs fs;
+        struct statvfs fs = {0};
         unsigned j = 0;
 
         if (file_system_of(c->dirs[i], &fs, &seen[seen_count]) != 0)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "daemon/last_error.h"
 #include "daemon/paths.h"
 
 #define LINES_MAX   1000000
@@ -120,7 +121,7 @@ int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info)
     int rc;
 
     if (!file)
-        return -errno;
+        return fb_last_error();
     rc = fb_mountinfo_parse(file, path, ret_info);
     fclose(file);
     return rc;

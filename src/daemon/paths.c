@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "daemon/last_error.h"
 
 static void drop_trailing_slashes(char *path)
 {
@@ -29,7 +30,7 @@ int fb_path_absolute(const char *path, char **ret_path)
     } else {
         cwd = getcwd(NULL, 0);
         if (!cwd)
-            return -errno;
+            return fb_last_error();
         absolute = fb_asprintf("%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, path);
     }
     if (!absolute)
@@ -80,7 +81,7 @@ static int resolve(char *head, char **ret_path)
         char *slash = strrchr(head, '/');
 
         if (errno == ENOMEM || (slash == head && !head[1]))
-            return -errno;
+            return fb_last_error();
         slash[slash == head ? 1 : 0] = 0;
     }
     rc = append_names(buf, sizeof buf, whole + strlen(head));

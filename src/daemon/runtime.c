@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "core/mem.h"
+#include "daemon/last_error.h"
 #include "daemon/paths.h"
 
 #define LOCK_NAME     "daemon.lock"
@@ -37,8 +38,12 @@ static int check_dir(const char *path, bool own, struct fb_error *err)
 {
     struct stat st;
 
-    if (lstat(path, &st) != 0)
-        return fb_error_set(err, -errno, "%s: %s", path, fb_strerror(errno));
+    if (lstat(path, &st) != 0) {
+        int rc = fb_last_error();
+
+        (void)fb_error_set(err, rc, "%s: %s", path, fb_strerror(rc));
+        return rc;
+    }
     if (!S_ISDIR(st.st_mode))
         return fb_error_set(err, -ENOTDIR,
                             "%s should be the directory of sockets but is something else; set "
@@ -117,7 +122,7 @@ int fb_runtime_sockets(char ***ret_paths, struct fb_error *err)
     int used = 0;
     int rc = paths ? fb_runtime_dir(false, &dir, err) : -ENOMEM;
 
-    if (rc == 0)
+    if (rc == 0 && dir)
         count = scandir(dir, &entries, is_socket_name, alphasort);
     for (int i = 0; i < count; i++) {
         if (used < FB_RUNTIME_SOCKETS_MAX &&
