@@ -99,6 +99,9 @@ static int refuse_second(const struct fb_cachedir *d, struct fb_error *err)
     if (pid == getpid())
         return fb_error_set(err, -EBUSY, "the cache directory %s is in use twice by this process",
                             d->path);
+    if (pid <= 0) /* it has the lock, but has not come to writing its number */
+        return fb_error_set(err, -EBUSY, "the cache directory %s is in use by another process",
+                            d->path);
     return fb_error_set(err, -EBUSY,
                         "the cache directory %s is in use by process %ld: stop that one first, or "
                         "choose another directory",
@@ -108,7 +111,8 @@ static int refuse_second(const struct fb_cachedir *d, struct fb_error *err)
 static int lock(struct fb_cachedir *d, struct fb_error *err)
 {
     char text[PID_TEXT_MAX];
-    int len = snprintf(text, sizeof text, "%d\n", getpid());
+    /* Always as long as the last one: written over it, it needs no space. */
+    int len = snprintf(text, sizeof text, "%-15d\n", getpid());
 
     d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (d->lock_fd < 0)
@@ -120,11 +124,13 @@ static int lock(struct fb_cachedir *d, struct fb_error *err)
         return fb_error_set(err, -errno, "cannot lock the cache directory %s: %s", d->path,
                             fb_strerror(errno));
     }
-    if (ftruncate(d->lock_fd, 0) < 0 || pwrite(d->lock_fd, text, (size_t)len, 0) != len) {
+    if (pwrite(d->lock_fd, text, (size_t)len, 0) != len) {
         int r = errno ? -errno : -EIO;
 
-        return fb_error_set(err, r, "cannot write to the cache directory %s: %s", d->path,
-                            fb_strerror(r));
+        /* The number is for people; a full disk must not keep the cache from being used. */
+        if (r != -ENOSPC && r != -EDQUOT)
+            return fb_error_set(err, r, "cannot write to the cache directory %s: %s", d->path,
+                                fb_strerror(r));
     }
     return 0;
 }

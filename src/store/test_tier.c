@@ -76,13 +76,15 @@ static bool write_text(const char *path, const char *text)
 /* As root, or as root of a user namespace of our own. */
 static bool own_namespace(void)
 {
-    char map[64];
+    char uids[64];
+    char gids[64];
 
-    if (unshare(CLONE_NEWNS) < 0) {
-        snprintf(map, sizeof map, "0 %u 1\n", geteuid());
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || !write_text("/proc/self/uid_map", map))
-            return false;
-    }
+    snprintf(uids, sizeof uids, "0 %u 1\n", geteuid());
+    snprintf(gids, sizeof gids, "0 %u 1\n", getegid());
+    if (unshare(CLONE_NEWNS) < 0 &&
+        (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 || !write_text("/proc/self/setgroups", "deny") ||
+         !write_text("/proc/self/uid_map", uids) || !write_text("/proc/self/gid_map", gids)))
+        return false;
     return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
