@@ -6,6 +6,7 @@
  *     mountpoint.c dead mounts, mountinfo, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
  *     notify.c     telling the kernel to forget
+ *     shed.c       keeping what it knows within the file table
  *     reply.c      attributes, entries and time-outs as the kernel wants them
  *     op_*.c       one file an operation
  *
@@ -76,12 +77,15 @@ bool fb_node_known(struct fb_nodes *nodes, uint32_t id, uint32_t *ret_parent);
 unsigned fb_node_flags(struct fb_nodes *nodes, uint32_t id);
 void fb_node_set_flags(struct fb_nodes *nodes, uint32_t id, unsigned set, unsigned clear);
 
-/* Calls `visit`, under the lock of a part of the table, for every node in the directory `parent`, or
- * for every node at all (any_parent). `visit` may only take locks of higher rank. */
+/* Calls `visit`, under the lock of one part of the table, for every node in the directory `parent`,
+ * for all of them, or for all in one of the parts. `visit` may only take locks of higher rank. */
 typedef void fb_node_visit_fn(void *arg, uint32_t id);
 #define FB_NODE_ANY_PARENT UINT32_MAX
+#define FB_NODE_PARTS      16u
 void fb_nodes_visit(struct fb_nodes *nodes, uint32_t parent, fb_node_visit_fn *visit, void *arg);
+void fb_nodes_visit_part(struct fb_nodes *nodes, unsigned part, fb_node_visit_fn *visit, void *arg);
 uint64_t fb_nodes_count(struct fb_nodes *nodes);
+uint64_t fb_nodes_part_count(struct fb_nodes *nodes, unsigned part);
 uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
 
 /* ---- the mount ---- */
@@ -98,6 +102,11 @@ struct fb_mount {
     struct fuse_session *session;
     uint32_t root; /* record of the root, with a reference */
     bool no_open;  /* OPEN is answered ENOSYS */
+    bool no_prune; /* the kernel lacks FUSE_NOTIFY_PRUNE; the notifier's own, with the next two */
+    unsigned shed_part;
+    int64_t shed_after_ns; /* no use to try before */
+    uint64_t pinned_max;
+    _Atomic uint64_t pinned_bytes; /* of records that the kernel knows */
     dev_t dev;
     pthread_t threads[FB_FUSE_THREADS_MAX];
     unsigned thread_count;
@@ -180,6 +189,22 @@ void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
+
+/* The name of a node: the kernel drops it. Notifier's thread only. */
+void fb_notify_entry(struct fb_mount *mount, uint32_t id, uint32_t parent);
+/* Has fb_shed() called, soon. */
+void fb_notifier_shed(struct fb_notifier *notifier, bool hard);
+
+/* ---- shed.c ---- */
+
+void fb_shed_init(struct fb_mount *mount);
+/* The kernel is told of a record, or knows it no more; the caller still has a reference. */
+void fb_shed_pin(struct fb_mount *mount, uint32_t id);
+void fb_shed_unpin(struct fb_mount *mount, uint32_t id);
+/* True when the kernel should not be told of what it did not ask for. */
+bool fb_shed_is_full(const struct fb_mount *mount);
+/* Asks the kernel to drop what nobody uses until the bound holds, or (hard) half of it. */
+void fb_shed(struct fb_mount *mount, bool hard);
 
 /* ---- session.c ---- */
 

@@ -72,6 +72,7 @@ static int build(struct fb_cache *cache, const struct fb_mount_config *config,
         mount->config.max_background = FB_FUSE_BACKGROUND;
     mount->cache = cache;
     mount->files = fb_cache_files(cache);
+    fb_shed_init(mount);
     fb_mutex_init(&mount->dirs_lock, FB_RANK_DOOR);
     fb_list_init(&mount->dirs);
     if (!mount->config.fs_name || fb_nodes_create(&mount->nodes) < 0 ||

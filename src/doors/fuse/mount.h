@@ -54,6 +54,10 @@ FB_MUST_CHECK int fb_mount_start(struct fb_cache *cache, struct fb_source *sourc
 /* Unmounts (lazily when busy and `force`; -EBUSY when busy and not) and ends the threads. Bounded in time. */
 FB_MUST_CHECK int fb_mount_stop(struct fb_mount *mount, bool force);
 
+/* True when a mount stands there whose daemon is dead, ours or another's. stat() does not tell: the kernel may still know
+ * the answer. Asks a living daemon, which answers within its deadlines. */
+bool fb_mount_is_dead(const char *mountpoint);
+
 /* After fb_cache_evict(): waits, a few seconds at most, until the kernel has forgotten it, too. */
 void fb_mount_flush(struct fb_mount *mount);
 

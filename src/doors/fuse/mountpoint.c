@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "core/log.h"
@@ -166,16 +167,22 @@ static char *canonical(const char *path)
     return dir ? fb_asprintf("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, slash + 1) : NULL;
 }
 
-static int remove_dead(const char *mountpoint, struct stat *ret_stat, struct fb_error *err)
+/* What the kernel knows of the root may outlive the daemon, so stat() proves nothing; statfs() always
+ * asks. */
+bool fb_mount_is_dead(const char *mountpoint)
+{
+    struct statfs fs;
+
+    return statfs(mountpoint, &fs) < 0 && (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
+static int remove_dead(const char *mountpoint, struct fb_error *err)
 {
     struct mounted m;
 
     for (unsigned i = 0; i < STACKED_MAX; i++) {
-        if (stat(mountpoint, ret_stat) == 0)
+        if (!fb_mount_is_dead(mountpoint))
             return 0;
-        if (errno != ENOTCONN && errno != ECONNABORTED)
-            return fb_error_set(err, -errno, "cannot mount on %s: %s", mountpoint,
-                                fb_strerror(-errno));
         if (!find_mounted(mountpoint, &m) || strcmp(m.type, FS_TYPE) != 0)
             return fb_error_set(err, -ENOTCONN,
                                 "%s is a dead mount of another program: unmount it first",
@@ -232,9 +239,11 @@ int fb_mountpoint_prepare(const struct fb_mount_config *config, char **ret_mount
     if (!mountpoint)
         return fb_error_set(err, -errno, "cannot mount on %s: %s", config->mountpoint,
                             fb_strerror(-errno));
-    rc = remove_dead(mountpoint, &st, err);
+    rc = remove_dead(mountpoint, err);
     if (rc < 0)
         return rc;
+    if (stat(mountpoint, &st) < 0)
+        return fb_error_set(err, -errno, "cannot mount on %s: %s", mountpoint, fb_strerror(-errno));
     if (!S_ISDIR(st.st_mode))
         return fb_error_set(err, -ENOTDIR, "cannot mount on %s: it is not a directory", mountpoint);
     if (find_mounted(mountpoint, &m) && strcmp(m.type, FS_TYPE) == 0)

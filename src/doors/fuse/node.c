@@ -5,9 +5,9 @@
  * end it says what to give back. It also knows the directory through which the kernel was told of a
  * node, which an invalidation must name.
  *
- * A hash table in NODE_SHARDS parts, each with its lock: open addressing, linear probing, removal by
+ * A hash table in FB_NODE_PARTS parts, each with its lock: open addressing, linear probing, removal by
  * shifting back, 16 bytes a slot, between an eighth and three quarters full. So a node costs 21 to
- * 43 bytes while they become more, and there are never more nodes than records in the file table.
+ * 43 bytes while they become more, and there are never more nodes than records in the file table (and, by shed.c, hardly more than half of them).
  *
  * One reference on the record is held however often the kernel was told, so a name looked up a
  * billion times does not wear out the record's own counter; ours has 56 bits.
@@ -21,7 +21,6 @@
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
 
-#define NODE_SHARDS 16u
 #define SLOTS_MIN   64u
 #define SLOTS_MAX   (1u << 28) /* in one part: 4 GiB */
 #define COUNT_SHIFT 8          /* below the count: flags */
@@ -42,7 +41,7 @@ struct shard {
 };
 
 struct fb_nodes {
-    struct shard shards[NODE_SHARDS];
+    struct shard shards[FB_NODE_PARTS];
 };
 
 int fb_nodes_create(struct fb_nodes **ret_nodes)
@@ -51,7 +50,7 @@ int fb_nodes_create(struct fb_nodes **ret_nodes)
 
     if (!nodes)
         return -ENOMEM;
-    for (unsigned i = 0; i < NODE_SHARDS; i++)
+    for (unsigned i = 0; i < FB_NODE_PARTS; i++)
         fb_mutex_init(&nodes->shards[i].lock, FB_RANK_DOOR);
     *ret_nodes = nodes;
     return 0;
@@ -61,7 +60,7 @@ void fb_nodes_destroy(struct fb_nodes *nodes)
 {
     if (!nodes)
         return;
-    for (unsigned i = 0; i < NODE_SHARDS; i++) {
+    for (unsigned i = 0; i < FB_NODE_PARTS; i++) {
         free(nodes->shards[i].slots);
         fb_mutex_destroy(&nodes->shards[i].lock);
     }
@@ -73,7 +72,7 @@ static struct shard *shard_of(struct fb_nodes *nodes, uint32_t id)
     return &nodes->shards[fb_mix64(id) >> 60];
 }
 
-static_assert(NODE_SHARDS == 16, "shard_of takes four bits");
+static_assert(FB_NODE_PARTS == 16, "shard_of takes four bits");
 
 static uint32_t home_of(uint32_t id, uint32_t capacity)
 {
@@ -231,31 +230,47 @@ void fb_node_set_flags(struct fb_nodes *nodes, uint32_t id, unsigned set, unsign
     fb_mutex_unlock(&shard->lock);
 }
 
+static void visit_shard(struct shard *shard, uint32_t parent, fb_node_visit_fn *visit, void *arg)
+{
+    fb_mutex_lock(&shard->lock);
+    for (uint32_t at = 0; at < shard->capacity; at++) {
+        const struct slot *slot = &shard->slots[at];
+
+        if (slot->id != 0 && (parent == FB_NODE_ANY_PARENT || slot->parent == parent))
+            visit(arg, slot->id);
+    }
+    fb_mutex_unlock(&shard->lock);
+}
+
 void fb_nodes_visit(struct fb_nodes *nodes, uint32_t parent, fb_node_visit_fn *visit, void *arg)
 {
-    for (unsigned i = 0; i < NODE_SHARDS; i++) {
-        struct shard *shard = &nodes->shards[i];
+    for (unsigned i = 0; i < FB_NODE_PARTS; i++)
+        visit_shard(&nodes->shards[i], parent, visit, arg);
+}
 
-        fb_mutex_lock(&shard->lock);
-        for (uint32_t at = 0; at < shard->capacity; at++) {
-            const struct slot *slot = &shard->slots[at];
+void fb_nodes_visit_part(struct fb_nodes *nodes, unsigned part, fb_node_visit_fn *visit, void *arg)
+{
+    FB_ASSERT(part < FB_NODE_PARTS);
+    visit_shard(&nodes->shards[part], FB_NODE_ANY_PARENT, visit, arg);
+}
 
-            if (slot->id != 0 && (parent == FB_NODE_ANY_PARENT || slot->parent == parent))
-                visit(arg, slot->id);
-        }
-        fb_mutex_unlock(&shard->lock);
-    }
+uint64_t fb_nodes_part_count(struct fb_nodes *nodes, unsigned part)
+{
+    uint64_t count;
+
+    FB_ASSERT(part < FB_NODE_PARTS);
+    fb_mutex_lock(&nodes->shards[part].lock);
+    count = nodes->shards[part].used;
+    fb_mutex_unlock(&nodes->shards[part].lock);
+    return count;
 }
 
 uint64_t fb_nodes_count(struct fb_nodes *nodes)
 {
     uint64_t count = 0;
 
-    for (unsigned i = 0; i < NODE_SHARDS; i++) {
-        fb_mutex_lock(&nodes->shards[i].lock);
-        count += nodes->shards[i].used;
-        fb_mutex_unlock(&nodes->shards[i].lock);
-    }
+    for (unsigned i = 0; i < FB_NODE_PARTS; i++)
+        count += fb_nodes_part_count(nodes, i);
     return count;
 }
 
@@ -263,7 +278,7 @@ uint64_t fb_nodes_bytes(struct fb_nodes *nodes)
 {
     uint64_t bytes = sizeof *nodes;
 
-    for (unsigned i = 0; i < NODE_SHARDS; i++) {
+    for (unsigned i = 0; i < FB_NODE_PARTS; i++) {
         fb_mutex_lock(&nodes->shards[i].lock);
         bytes += nodes->shards[i].capacity * sizeof(struct slot);
         fb_mutex_unlock(&nodes->shards[i].lock);

@@ -35,6 +35,8 @@ struct fb_notifier {
     bool stop;
     bool overflow; /* invalidate everything */
     bool logged;
+    bool shed;      /* ask the kernel to drop what nobody uses: down to the bound, */
+    bool shed_hard; /* or half of it */
     bool busy;
     unsigned head;
     unsigned count;
@@ -97,10 +99,19 @@ void fb_notifier_retired(struct fb_notifier *n, uint32_t id)
                     n->mount->config.mountpoint);
 }
 
+void fb_notifier_shed(struct fb_notifier *n, bool hard)
+{
+    fb_mutex_lock(&n->lock);
+    n->shed = true;
+    n->shed_hard |= hard;
+    fb_cond_signal(&n->wake);
+    fb_mutex_unlock(&n->lock);
+}
+
 /* ---- the thread ---- */
 
 /* ENOENT: the kernel had forgotten it by itself. */
-static void tell_entry(struct fb_mount *mount, uint32_t id, uint32_t parent)
+void fb_notify_entry(struct fb_mount *mount, uint32_t id, uint32_t parent)
 {
     size_t len;
     const char *path = fb_files_path(mount->files, id, &len);
@@ -128,7 +139,7 @@ static void tell(struct fb_mount *mount, uint32_t id)
         /* A negative offset leaves the pages. */
         rc = fuse_lowlevel_notify_inval_inode(mount->session, fb_ino_of(id),
                                               S_ISREG(attr.mode) ? -1 : 0, 0);
-        tell_entry(mount, id, parent);
+        fb_notify_entry(mount, id, parent);
     } else {
         rc = 0;
     }
@@ -165,47 +176,61 @@ static void tell_everything(struct fb_mount *mount)
     }
     fb_nodes_visit(mount->nodes, 0, collect, &c);
     for (size_t i = 0; i < c.count; i++) {
-        tell_entry(mount, c.ids[i], 0);
+        fb_notify_entry(mount, c.ids[i], 0);
         fb_files_unref(mount->files, c.ids[i], 1);
     }
     fuse_lowlevel_notify_inval_inode(mount->session, FUSE_ROOT_ID, 0, 0);
     free(c.ids);
 }
 
+/* The next thing to do, and doing it. False: nothing. */
+static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
+{
+    struct fb_mount *mount = n->mount;
+    uint32_t id = FB_FILE_NONE;
+    bool everything = false, hard = n->shed_hard;
+
+    if (n->count > 0) {
+        id = n->queue[n->head];
+        n->head = (n->head + 1) % FB_FUSE_NOTIFY_MAX;
+        n->count--;
+    } else if (n->overflow) {
+        everything = true;
+        n->overflow = false;
+    } else if (n->shed) {
+        n->shed_hard = false;
+    } else {
+        return false;
+    }
+    n->busy = true;
+    fb_mutex_unlock(&n->lock);
+    if (id != FB_FILE_NONE) {
+        tell(mount, id);
+        fb_files_unref(mount->files, id, 1);
+    } else if (everything) {
+        tell_everything(mount);
+    } else {
+        fb_shed(mount, hard);
+    }
+    fb_mutex_lock(&n->lock);
+    n->busy = false;
+    /* Who asked meanwhile has been served by this round. */
+    if (id == FB_FILE_NONE && !everything)
+        n->shed = n->shed_hard;
+    return true;
+}
+
 static void *run(void *arg)
 {
     struct fb_notifier *n = arg;
-    struct fb_mount *mount = n->mount;
 
     fb_mutex_lock(&n->lock);
     while (!n->stop) {
-        uint32_t id = FB_FILE_NONE;
-        bool everything = n->overflow && n->count == 0;
-
-        if (n->count == 0 && !everything) {
-            n->busy = false;
-            fb_cond_broadcast(&n->idle);
-            fb_cond_wait(&n->wake, &n->lock, FB_NEVER_NS);
+        if (step(n))
             continue;
-        }
-        n->busy = true;
-        if (everything) {
-            n->overflow = false;
-        } else {
-            id = n->queue[n->head];
-            n->head = (n->head + 1) % FB_FUSE_NOTIFY_MAX;
-            n->count--;
-        }
-        fb_mutex_unlock(&n->lock);
-        if (everything) {
-            tell_everything(mount);
-        } else {
-            tell(mount, id);
-            fb_files_unref(mount->files, id, 1);
-        }
-        fb_mutex_lock(&n->lock);
+        fb_cond_broadcast(&n->idle);
+        fb_cond_wait(&n->wake, &n->lock, FB_NEVER_NS);
     }
-    n->busy = false;
     fb_cond_broadcast(&n->idle);
     fb_mutex_unlock(&n->lock);
     return NULL;

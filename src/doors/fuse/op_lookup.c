@@ -66,6 +66,8 @@ static void lookup_done(struct fb_lookup *lookup)
         reply_absent(mount, r->req);
     else
         fuse_reply_err(r->req, -lookup->result);
+    if (lookup->result == -ENOMEM)
+        fb_notifier_shed(mount->notifier, true);
     fb_request_free(mount, r);
 }
 

@@ -84,7 +84,8 @@ static bool tell(struct fb_dir *dir, const struct fb_source_dirent *d,
     char path[FB_PATH_MAX];
     uint32_t id;
 
-    if (!d->has_attr || fb_path_join(dir_path, dir_len, d->name, path) < 0 ||
+    if (!d->has_attr || fb_shed_is_full(mount) ||
+        fb_path_join(dir_path, dir_len, d->name, path) < 0 ||
         fb_cache_learn(mount->volume, path, &d->attr, &id) < 0 ||
         fb_entry_make(mount, id, dir->node, &d->attr, fb_files_valid_until(mount->files, id),
                       ret_entry) < 0)

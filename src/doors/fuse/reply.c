@@ -71,7 +71,9 @@ int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent, const st
 {
     int outcome = fb_node_tell(mount->nodes, id, parent);
 
-    if (outcome != FB_NODE_NEW)
+    if (outcome == FB_NODE_NEW)
+        fb_shed_pin(mount, id);
+    else
         fb_files_unref(mount->files, id, 1);
     if (outcome < 0)
         return outcome;
@@ -90,8 +92,10 @@ int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent, const st
 
 void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count)
 {
-    if (fb_node_forget(mount->nodes, id, count))
-        fb_files_unref(mount->files, id, 1);
+    if (!fb_node_forget(mount->nodes, id, count))
+        return;
+    fb_shed_unpin(mount, id);
+    fb_files_unref(mount->files, id, 1);
 }
 
 int fb_path_join(const char *dir, size_t dir_len, const char *name, char *buf)
