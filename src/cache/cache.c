@@ -13,6 +13,7 @@
 
 #include "cache/cache_priv.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 
 static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_INFO)};
@@ -289,5 +290,11 @@ static void evict_one(void *arg, uint32_t file)
 
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path)
 {
-    return fb_files_visit(volume->cache->files, volume->id, path, evict_one, volume);
+    struct fb_cache *cache = volume->cache;
+    uint64_t count = fb_files_visit(cache->files, volume->id, path, evict_one, volume);
+    int rc = fb_store_hide(cache->store, volume->id, path);
+
+    if (rc < 0)
+        fb_log_warn("%s is evicted, but may be back after a restart: %s", path, fb_strerror(rc));
+    return count;
 }

@@ -483,6 +483,27 @@ static void evicted_by_hand(void **state)
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
 }
 
+static void evicted_over_a_restart(void **state)
+{
+    struct fixture *f = *state;
+
+    f->config.cache_bytes = 64 * MIB;
+    f->config.cache_dir_count = 1;
+    f->config.cache_dirs[0] = f->cache_path;
+    open_cache(f);
+    expect_file(f, "a", 10000, 1);
+    expect_file(f, "b", 10000, 2);
+    close_cache(f);
+    open_cache(f);
+    assert_true(fb_cache_evict(f->volume, "a") >= 1);
+    close_cache(f);
+    open_cache(f);
+    expect_file(f, "b", 10000, 2);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 0);
+    expect_file(f, "a", 10000, 1);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 1);
+}
+
 static void expect_many(struct fixture *f, uint64_t seed)
 {
     struct fb_rand r = {.state = seed};
@@ -565,6 +586,7 @@ int main(void)
         CASE(closing_with_a_hung_source),
         CASE(deleted_files_go),
         CASE(evicted_by_hand),
+        CASE(evicted_over_a_restart),
         CASE(overflow_dram),
         CASE(overflow_into_nvme),
         CASE(overflow_all_tiers),

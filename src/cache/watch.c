@@ -20,7 +20,8 @@ static void drain(struct fb_cache *cache)
 
         for (unsigned i = 0; i < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(ring, &access); i++) {
             taken++;
-            fb_store_touch(cache->store, access.key, access.loc, access.time_ns);
+            if (access.outcome == FB_ACCESS_MEMORY || access.outcome == FB_ACCESS_MEDIUM)
+                fb_store_touch(cache->store, access.key, access.loc, access.time_ns);
         }
         dropped += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
     }

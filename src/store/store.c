@@ -384,8 +384,11 @@ void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_s
 void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns)
 {
     struct fb_segment *seg;
+    struct fb_found found;
 
     fb_index_touch(store->index, key, fb_store_now_s(now_ns));
+    if (loc == FB_LOC_NONE && fb_layout_find(&store->layout, key, &found))
+        loc = found.loc[0] != FB_LOC_NONE ? found.loc[0] : found.loc[1];
     if (!fb_layout_loc_good(&store->layout, loc))
         return;
     seg = &store->segments[fb_loc_segment(loc)];

@@ -195,7 +195,7 @@ FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const c
 /* Takes all items of a file out of the index (all tiers). The caller holds a reference. */
 void fb_store_forget(struct fb_store *store, uint32_t file);
 
-/* One access to an item, told by whoever drained the access records. */
+/* One access to an item, told by whoever drained the access records. loc FB_LOC_NONE: wherever it is. */
 void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns);
 
 struct fb_tier_stats {
