@@ -420,9 +420,9 @@ static void test_auto(void **state)
     fb_engine_destroy(e);
 }
 
-#define BOTH(test)                                                  \
-    cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down), \
-        cmocka_unit_test_setup_teardown(test, set_up_threads, tear_down)
+#define BOTH(test)                                               \
+ cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down), \
+     cmocka_unit_test_setup_teardown(test, set_up_threads, tear_down)
 
 int main(void)
 {
