@@ -134,9 +134,10 @@ struct fb_lookup {
     /* in */
     struct fb_volume *volume;
     struct fb_caller caller;
-    int64_t deadline_ns; /* 0: the volume's timeout from now */
-    const char *path;    /* lives until done */
-    bool revalidate;     /* ask the source, however young the record */
+    int64_t deadline_ns;  /* 0: the volume's timeout from now */
+    const char *path;     /* lives until done */
+    bool revalidate;      /* ask the source, however young the record */
+    _Atomic bool *cancel; /* NULL, or set to true at any time: then done() comes soon, -EINTR */
     void (*done)(struct fb_lookup *lookup);
     void *arg;
     /* out */
@@ -185,6 +186,7 @@ struct fb_read {
     uint64_t offset;
     uint32_t length; /* at most FB_READ_MAX */
     uint8_t door;
+    _Atomic bool *cancel; /* NULL, or set to true at any time: then done() comes soon, -EINTR */
     void (*done)(struct fb_read *read);
     void *arg;
     /* out */
@@ -224,7 +226,7 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
  * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 
-/* Access records, expiry, free-space floors: what the background thread does every 100 ms. */
+/* Access records, deadlines, cancelled requests, free-space floors: what the background thread does every 100 ms. */
 void fb_cache_tick(struct fb_cache *cache);
 
 #endif

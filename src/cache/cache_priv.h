@@ -80,12 +80,16 @@ struct fb_volume {
 
 /* read.c */
 void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome);
+/* Ends reads that wait for buffers and whose time is up, or that were cancelled. */
 void fb_read_expire(struct fb_cache *cache, int64_t now_ns);
 
 /* fetch.c */
 void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer);
 void fb_fetch_pump(struct fb_volume *volume);
+/* Ends fetches that were never sent and whose time is up. */
 void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns);
+/* Ends the waiting of cancelled reads; their fetches go on. */
+void fb_fetch_cancel(struct fb_cache *cache);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);
@@ -105,6 +109,15 @@ FB_MUST_CHECK int fb_place_shed(struct fb_cache *cache);
  */
 FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
                                  const struct fb_attr *attr, uint32_t *ret_file);
+
+/* Ends the waiting of cancelled look-ups. */
+void fb_meta_cancel(struct fb_cache *cache);
+
+/* Relaxed: a hint that is looked at ten times a second. */
+static inline bool fb_cancelled(const _Atomic bool *cancel)
+{
+    return cancel && atomic_load_explicit(cancel, memory_order_relaxed);
+}
 
 /* watch.c */
 FB_MUST_CHECK int fb_watch_start(struct fb_cache *cache);

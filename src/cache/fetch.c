@@ -370,3 +370,30 @@ void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
         fetch_free(f);
     }
 }
+
+void fb_fetch_cancel(struct fb_cache *cache)
+{
+    struct fb_list cancelled, *it, *tmp, *w, *wtmp;
+
+    fb_list_init(&cancelled);
+    fb_mutex_lock(&cache->fetch_lock);
+    for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++) {
+        FB_LIST_FOREACH (it, tmp, &cache->fetches[i]) {
+            struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
+
+            FB_LIST_FOREACH (w, wtmp, &f->waiters) {
+                struct fb_piece *piece = FB_LIST_ENTRY(w, struct fb_piece, link);
+
+                if (!fb_cancelled(piece->read->cancel))
+                    continue;
+                fb_list_remove(w);
+                fb_list_push_back(&cancelled, w);
+            }
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cancelled) {
+        fb_list_remove(it);
+        fb_piece_done(FB_LIST_ENTRY(it, struct fb_piece, link), -EINTR, FB_ACCESS_FAILED);
+    }
+}

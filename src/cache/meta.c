@@ -173,7 +173,7 @@ static int ask(struct fb_lookup *lookup)
         FB_LIST_FOREACH (it, tmp, bucket(volume, path)) {
             struct question *other = FB_LIST_ENTRY(it, struct question, link);
 
-            if (other->volume != volume || strcmp(other->path, path) != 0)
+            if (!other->shared || other->volume != volume || strcmp(other->path, path) != 0)
                 continue;
             fb_list_push_back(&other->waiters, &lookup->link);
             fb_mutex_unlock(&cache->meta_lock);
@@ -181,8 +181,8 @@ static int ask(struct fb_lookup *lookup)
             fb_source_job_put(job);
             return 0;
         }
-        fb_list_push_back(bucket(volume, path), &q->link);
     }
+    fb_list_push_back(bucket(volume, path), &q->link);
     fb_list_push_back(&q->waiters, &lookup->link);
     fb_mutex_unlock(&cache->meta_lock);
     fb_volume_enter(volume); /* left in stat_done */
@@ -220,6 +220,31 @@ void fb_cache_lookup(struct fb_lookup *lookup)
     rc = ask(lookup);
     if (rc < 0)
         answer(lookup, rc, FB_FILE_NONE);
+}
+
+void fb_meta_cancel(struct fb_cache *cache)
+{
+    struct fb_list cancelled, *it, *tmp, *w, *wtmp;
+
+    fb_list_init(&cancelled);
+    fb_mutex_lock(&cache->meta_lock);
+    for (unsigned i = 0; i < FB_LOOKUP_BUCKETS; i++) {
+        FB_LIST_FOREACH (it, tmp, &cache->lookups[i]) {
+            struct question *q = FB_LIST_ENTRY(it, struct question, link);
+
+            FB_LIST_FOREACH (w, wtmp, &q->waiters) {
+                if (!fb_cancelled(FB_LIST_ENTRY(w, struct fb_lookup, link)->cancel))
+                    continue;
+                fb_list_remove(w);
+                fb_list_push_back(&cancelled, w);
+            }
+        }
+    }
+    fb_mutex_unlock(&cache->meta_lock);
+    FB_LIST_FOREACH (it, tmp, &cancelled) {
+        fb_list_remove(it);
+        answer(FB_LIST_ENTRY(it, struct fb_lookup, link), -EINTR, FB_FILE_NONE);
+    }
 }
 
 /* ---- for those who can wait ---- */

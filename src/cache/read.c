@@ -206,15 +206,17 @@ static void wait_over(struct fb_buffer_wait *wait)
         start(read);
 }
 
-/* A read that waited for buffers until its deadline. */
+/* A read that waited for buffers until its deadline, or until it was cancelled. */
 static void give_up(struct fb_read *read)
 {
+    int result = fb_cancelled(read->cancel) ? -EINTR : -ETIMEDOUT;
+
     if (read->wait_pool == read->volume->cache->medium_pool)
         for (unsigned i = 0; i < read->fetch_count; i++)
             fb_buffer_put(read->buffers[i]);
     for (unsigned i = 0; i < read->piece_count; i++)
         if (!read->pieces[i].data)
-            fb_piece_done(&read->pieces[i], -ETIMEDOUT, FB_ACCESS_FAILED);
+            fb_piece_done(&read->pieces[i], result, FB_ACCESS_FAILED);
     piece_left(read);
 }
 
@@ -227,7 +229,9 @@ void fb_read_expire(struct fb_cache *cache, int64_t now_ns)
     FB_LIST_FOREACH (it, tmp, &cache->waiting) {
         struct fb_read *read = FB_LIST_ENTRY(it, struct fb_read, link);
 
-        if (read->deadline_ns > now_ns || !fb_buffer_cancel(read->wait_pool, &read->wait))
+        if (read->deadline_ns > now_ns && !fb_cancelled(read->cancel))
+            continue;
+        if (!fb_buffer_cancel(read->wait_pool, &read->wait))
             continue;
         fb_list_remove(it);
         fb_list_push_back(&expired, it);

@@ -14,6 +14,7 @@
 #include "base/rand.h"
 #include "cache/cache.h"
 #include "core/clock.h"
+#include "core/lock.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
 #include "source/source_fault.h"
@@ -120,6 +121,14 @@ static void settle(void)
 static uint64_t metric(struct fixture *f, unsigned id)
 {
     return fb_metric_get(fb_cache_metrics(f->cache), id);
+}
+
+/* Items are kept after they were answered, by the thread that fetched them. */
+static void wait_admitted(struct fixture *f, uint64_t count)
+{
+    for (int i = 0; i < 1000 && metric(f, FB_CM_ADMITTED) < count; i++)
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    assert_int_equal(metric(f, FB_CM_ADMITTED), count);
 }
 
 static uint32_t look_up(struct fixture *f, const char *name)
@@ -357,12 +366,14 @@ static void young_files_are_not_kept(void **state)
     put_file("young", 10000, 1);
     expect_file(f, "young", 10000, 1);
     expect_file(f, "young", 10000, 1);
-    assert_int_equal(metric(f, FB_CM_FETCHES), 2);
-    assert_int_equal(metric(f, FB_CM_UNSETTLED), 2);
+    assert_int_equal(metric(f, FB_CM_HITS_DRAM), 0);
+    assert_true(metric(f, FB_CM_UNSETTLED) > 0);
+    assert_int_equal(metric(f, FB_CM_ADMITTED), 0);
     settle();
     expect_file(f, "young", 10000, 1);
+    wait_admitted(f, 1);
     expect_file(f, "young", 10000, 1);
-    assert_int_equal(metric(f, FB_CM_FETCHES), 3);
+    assert_true(metric(f, FB_CM_HITS_DRAM) > 0);
 }
 
 static void failures_are_not_remembered(void **state)
@@ -435,6 +446,46 @@ static void a_hung_source_ends_at_the_deadline(void **state)
     let_go(f, b);
 }
 
+static void answered(struct fb_read *read)
+{
+    fb_event_set(read->arg);
+}
+
+static void looked_up(struct fb_lookup *lookup)
+{
+    fb_event_set(lookup->arg);
+}
+
+/* Whoever is interrupted is let go long before the deadline; the fetch itself goes on. */
+static void cancelled_requests_end(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic bool cancel = false;
+    struct fb_event read_over, lookup_over;
+    struct fb_read read = {.length = 1000, .done = answered, .arg = &read_over, .cancel = &cancel};
+    struct fb_lookup lookup = {
+        .path = "b", .done = looked_up, .arg = &lookup_over, .cancel = &cancel};
+
+    f->volume_config.timeout_ns = 3600 * FB_NS_PER_S;
+    open_cache(f);
+    read.file = look_up(f, "a");
+    read.volume = lookup.volume = f->volume;
+    fb_event_init(&read_over);
+    fb_event_init(&lookup_over);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
+    fb_cache_read(&read);
+    fb_cache_lookup(&lookup);
+    atomic_store(&cancel, true);
+    fb_event_wait(&read_over);
+    fb_event_wait(&lookup_over);
+    assert_int_equal(read.result, -EINTR);
+    assert_int_equal(lookup.result, -EINTR);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){0});
+    expect_range(f, read.file, 10000, 1, 0, 10000);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 1);
+    let_go(f, read.file);
+}
+
 /* Closing while the source hangs must end, and leave nothing behind but what the source holds. */
 static void closing_with_a_hung_source(void **state)
 {
@@ -473,11 +524,13 @@ static void evicted_by_hand(void **state)
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     expect_file(f, "b", 10000, 2);
+    wait_admitted(f, 2);
     assert_int_equal(fb_cache_evict(f->volume, "a"), 1);
     expect_file(f, "b", 10000, 2);
     assert_int_equal(metric(f, FB_CM_FETCHES), 2);
     expect_file(f, "a", 10000, 1);
     assert_int_equal(metric(f, FB_CM_FETCHES), 3);
+    wait_admitted(f, 3);
     assert_true(fb_cache_evict(f->volume, "") >= 2);
     expect_file(f, "b", 10000, 2);
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
@@ -493,6 +546,7 @@ static void evicted_over_a_restart(void **state)
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     expect_file(f, "b", 10000, 2);
+    wait_admitted(f, 2);
     close_cache(f);
     open_cache(f);
     assert_true(fb_cache_evict(f->volume, "a") >= 1);
@@ -583,6 +637,7 @@ int main(void)
         CASE(failures_are_not_remembered),
         CASE(an_outage_is_not_a_deletion),
         CASE(a_hung_source_ends_at_the_deadline),
+        CASE(cancelled_requests_end),
         CASE(closing_with_a_hung_source),
         CASE(deleted_files_go),
         CASE(evicted_by_hand),

@@ -1,6 +1,6 @@
 /*
- * The background thread: drains access records, ends waits whose deadline has passed, keeps file
- * systems above their floor. The brain will grow here; reads go on without it.
+ * The background thread: drains access records, ends waits whose deadline has passed or that
+ * were cancelled, keeps file systems above their floor. The brain will grow here; reads go on without it.
  */
 #include "cache/cache_priv.h"
 #include "core/clock.h"
@@ -59,6 +59,8 @@ void fb_cache_tick(struct fb_cache *cache)
     drain(cache);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
+    fb_fetch_cancel(cache);
+    fb_meta_cancel(cache);
     pump_all(cache);
 }
 

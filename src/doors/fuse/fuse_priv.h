@@ -179,6 +179,10 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
                    const struct fb_caller *caller, void (*done)(struct fb_source_job *job),
                    void *arg);
 
+/* From now on a signal to the waiting program sets *flag, which lets the cache end the request; NULL:
+ * no longer, and the flag is not touched once this has returned. Before every reply. */
+void fb_interruptible(fuse_req_t req, _Atomic bool *flag);
+
 /* ---- notify.c ---- */
 
 FB_MUST_CHECK int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier);

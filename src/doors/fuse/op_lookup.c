@@ -11,6 +11,7 @@ struct lookup_request {
     struct fb_lookup lookup;
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     uint32_t parent;
     char path[];
 };
@@ -60,6 +61,7 @@ static void lookup_done(struct fb_lookup *lookup)
     struct lookup_request *r = FB_CONTAINER_OF(lookup, struct lookup_request, lookup);
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (lookup->result == 0)
         reply_entry(r);
     else if (lookup->result == -ENOENT)
@@ -99,8 +101,11 @@ void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         .volume = mount->volume,
         .caller = fb_caller_of(req),
         .path = r->path,
+        .cancel = &r->interrupted,
         .done = lookup_done,
     };
+    atomic_init(&r->interrupted, false);
+    fb_interruptible(req, &r->interrupted);
     fb_cache_lookup(&r->lookup);
 }
 

@@ -24,6 +24,7 @@ struct open_request {
     struct fb_lookup lookup;
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     uint32_t id;
 };
 
@@ -49,6 +50,7 @@ static void open_done(struct fb_lookup *lookup)
     struct open_request *r = FB_CONTAINER_OF(lookup, struct open_request, lookup);
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (lookup->result == 0 && lookup->file == r->id)
         reply_open(mount, r->req, r->id);
     else if (lookup->result == 0 || lookup->result == -ENOENT || lookup->result == -ENOTDIR)
@@ -91,7 +93,10 @@ void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         .volume = mount->volume,
         .caller = fb_caller_of(req),
         .path = fb_files_path(mount->files, id, NULL),
+        .cancel = &r->interrupted,
         .done = open_done,
     };
+    atomic_init(&r->interrupted, false);
+    fb_interruptible(req, &r->interrupted);
     fb_cache_lookup(&r->lookup);
 }

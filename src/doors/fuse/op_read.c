@@ -9,6 +9,7 @@
 struct read_request {
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     struct fb_read read;
 };
 
@@ -31,6 +32,7 @@ static void read_done(struct fb_read *read)
     struct read_request *r = FB_CONTAINER_OF(read, struct read_request, read);
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (read->result == 0) {
         reply_bytes(r->req, read);
         fb_read_release(read);
@@ -70,5 +72,8 @@ void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
     r->read.door = FB_DOOR_FUSE;
     r->read.done = read_done;
     r->read.arg = NULL;
+    r->read.cancel = &r->interrupted;
+    atomic_init(&r->interrupted, false);
+    fb_interruptible(req, &r->interrupted);
     fb_cache_read(&r->read);
 }

@@ -129,6 +129,20 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
     fb_source_submit(fb_volume_source(mount->volume), job);
 }
 
+static void interrupted(fuse_req_t req, void *arg)
+{
+    _Atomic bool *flag = arg;
+
+    (void)req;
+    /* Relaxed: a hint; the cache looks at it ten times a second. */
+    atomic_store_explicit(flag, true, memory_order_relaxed);
+}
+
+void fb_interruptible(fuse_req_t req, _Atomic bool *flag)
+{
+    fuse_req_interrupt_func(req, flag ? interrupted : NULL, flag);
+}
+
 void fb_request_begin(struct fb_mount *mount)
 {
     /* Relaxed: begun by a thread that fb_mount_stop() joins before it looks at the count, or by the
