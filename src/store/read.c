@@ -22,6 +22,7 @@
 
 #define ONE_READ_BYTES (64u << 10)
 #define PIN_TRIES      2
+#define PREFETCH_BYTES 4096u
 
 /* ---- copy ---- */
 
@@ -44,11 +45,20 @@ int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset, uin
     return copied;
 }
 #else
+/* A random item is in no cache. The second level waits for more lines at a time than a copy does:
+ * a fifth off one of 4 KiB. In longer ones the processor sees the pattern by itself. */
+static void prefetch(const uint8_t *data, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes && i < PREFETCH_BYTES; i += FB_CACHELINE)
+        __builtin_prefetch(data + i, 0, 2);
+}
+
 int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset, uint32_t length,
                       void *ret_data)
 {
     const struct fb_layout *l = &store->layout;
     const struct fb_record *record;
+    const uint8_t *data;
     struct fb_found found;
     uint64_t at;
     uint32_t bytes;
@@ -63,10 +73,12 @@ int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset, uin
     record =
         (const struct fb_record *)(l->dram +
                                    fb_loc_segment(found.loc[0]) * store->dram_segment_bytes + at);
+    bytes = offset < found.length ? (uint32_t)fb_min_u64(length, found.length - offset) : 0;
+    data = (const uint8_t *)record + fb_record_data_offset(found.length) + offset;
+    prefetch(data, bytes);
     if (fb_unlikely(record->key != key) || fb_unlikely(record->length != found.length))
         return -ENOENT;
-    bytes = offset < found.length ? (uint32_t)fb_min_u64(length, found.length - offset) : 0;
-    memcpy(ret_data, (const uint8_t *)record + fb_record_data_offset(found.length) + offset, bytes);
+    memcpy(ret_data, data, bytes);
     /* Pairs with the release fence before a record is written: see append.c. */
     atomic_thread_fence(memory_order_acquire);
     if (fb_unlikely(!fb_layout_loc_good(l, found.loc[0])))
