@@ -53,8 +53,9 @@ uint8_t *fb_segment_mem_pin(struct fb_store *store, struct fb_segment *seg)
 {
     uint8_t *memory;
 
-    /* Most segments have no memory most of the time: a look before the store to a shared line. */
-    if (atomic_load_explicit(&seg->mem, memory_order_relaxed) == NULL)
+    /* Most segments have no memory most of the time: a look before the store to a shared line. Acquire,
+     * since who finds no memory reads what the seal has written. */
+    if (atomic_load_explicit(&seg->mem, memory_order_acquire) == NULL)
         return NULL;
     atomic_fetch_add(&seg->mem_pins, 1);
     memory = atomic_load(&seg->mem);
