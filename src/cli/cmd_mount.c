@@ -160,9 +160,12 @@ static int mount_foreground(const struct fb_config *config, struct fb_mount_requ
 {
     struct fb_list mounts = FB_LIST_INIT(mounts);
     struct fb_daemon_options options = {.config = config, .mounts = &mounts};
+    int rc;
 
     fb_list_push_back(&mounts, &mount->link);
-    return fb_daemon_run(&options, err);
+    rc = fb_daemon_run(&options, err);
+    fb_list_remove(&mount->link);
+    return rc;
 }
 
 static int mount_request(const struct fb_config *config, const char *source, const char *mountpoint,

@@ -75,6 +75,14 @@ static void child_ready(void *arg)
     close(fb_steal_fd(fd));
 }
 
+/* What our caller had open (a shell's lock file, the write end of a pipe) is not ours to keep. */
+static void close_inherited(int keep)
+{
+    if (keep > STDERR_FILENO + 1)
+        close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
+    close_range((unsigned)keep + 1, ~0U, 0);
+}
+
 static void run_child(const struct fb_config *config, const struct fb_mount_request *mount, int fd)
 {
     struct fb_mount_request copy = *mount;
@@ -86,6 +94,7 @@ static void run_child(const struct fb_config *config, const struct fb_mount_requ
 
     setsid();
     use_null(STDIN_FILENO);
+    close_inherited(fd);
     if (chdir("/") != 0)
         (void)fb_error_set(&error, -errno, "cannot work from /: %s", fb_strerror(errno));
     fb_list_push_back(&mounts, &copy.link);
@@ -154,6 +163,15 @@ static int take_message(const struct child *child, const struct fb_config *confi
     return fb_error_set(err, m.letter == OWNED ? START_OWNED : -EIO, "%s", m.error.text);
 }
 
+/* Or it would come again when the mask is lifted, and end us without a word. */
+static void take_signal(int fd)
+{
+    struct signalfd_siginfo info;
+    ssize_t ignored = read(fd, &info, sizeof info);
+
+    (void)ignored;
+}
+
 static int wait_for_child(const struct child *child, const struct fb_config *config,
                           const char *mountpoint, int64_t until_ns, struct fb_error *err)
 {
@@ -165,6 +183,7 @@ static int wait_for_child(const struct child *child, const struct fb_config *con
         if (n > 0 && polls[0].revents)
             return take_message(child, config, err);
         if (n > 0) {
+            take_signal(child->signals);
             end_child(child->pid, mountpoint);
             return fb_error_set(err, START_INTERRUPTED, "interrupted");
         }
@@ -197,7 +216,7 @@ int cli_start_daemon(const struct fb_config *config, const struct fb_mount_reque
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &mask, &before);
-    signals = signalfd(-1, &mask, SFD_CLOEXEC);
+    signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     fflush(NULL);
     child = (struct child){.pid = fork(), .pipe = read_end, .signals = signals};
     if (child.pid == 0) {

@@ -6,6 +6,7 @@
 #include "daemon/mountinfo.h"
 #include "daemon/mounts.h"
 #include "daemon/paths.h"
+#include "doors/fuse/mount.h"
 
 static int check_source(const char *path, struct fb_error *err)
 {
@@ -35,12 +36,20 @@ static int check_standing_mount(const char *path, struct fb_error *err)
     return rc;
 }
 
-/* A dead mount of ours is fine: the door removes it. */
+/* A dead mount of ours is fine: the door removes it. It may look alive as long as the kernel
+ * remembers its attributes. */
 static int check_mountpoint(const char *path, struct fb_error *err)
 {
     struct stat st;
     int code;
 
+    if (fb_mount_is_dead(path)) {
+        if (fb_mountinfo_is_forebay(path))
+            return 0;
+        return fb_error_set(err, -ENOTCONN,
+                            "a dead mount of another program stands on %s; `umount %s` first", path,
+                            path);
+    }
     if (stat(path, &st) == 0) {
         if (!S_ISDIR(st.st_mode))
             return fb_error_set(err, -ENOTDIR, "the mount point %s is not a directory", path);
@@ -49,12 +58,6 @@ static int check_mountpoint(const char *path, struct fb_error *err)
     code = -errno;
     if (code == -ENOENT)
         return fb_error_set(err, code, "the mount point %s does not exist; make it: mkdir %s", path,
-                            path);
-    if (fb_mountinfo_is_forebay(path))
-        return 0;
-    if (code == -ENOTCONN)
-        return fb_error_set(err, code,
-                            "a dead mount of another program stands on %s; `umount %s` first", path,
                             path);
     return fb_error_set(err, code, "cannot use the mount point %s: %s", path, fb_strerror(code));
 }
