@@ -19,9 +19,9 @@
  *     0            4 KiB                               toc_offset                    segment_bytes
  *     | header     | records ...                       | table of contents | unused  |
  *
- * and a seal writes in this order: a header that says "invalid"; records and table in writes of up
- * to 1 MiB; flush; the header; flush. A crash before the last flush leaves no header that matches
- * the table: the slot counts as free. (The first header may reach the medium late. Then an old
+ * and a seal writes in this order: zeros for a header, records and table in writes of up to 1 MiB;
+ * flush; the header; flush. A crash before the last flush leaves no header that matches the table:
+ * the slot counts as free. (The zeros may reach the medium after what follows them. Then an old
  * header and table stand over new records: those that were overwritten fail their checksums.)
  *
  * Budget: a slot's bytes are allocated (fallocate) before take() returns it, never beyond

@@ -3,7 +3,7 @@
  *
  * A seal is a chain of batches, each submitted when the one before has completed:
  *
- *     INVALID (one page) ── RECORDS (all at once) ── FLUSH ── HEADER (one page) ── FLUSH_HEADER ── done
+ *     RECORDS (all at once) ── FLUSH ── HEADER (one page) ── FLUSH_HEADER ── done
  *
  * The header's page is the staging memory's own first page, which records leave alone. Scanning reads
  * the headers of the next slots ahead, in one batch.
@@ -20,7 +20,6 @@
 #define SCAN_AHEAD 64
 
 enum phase {
-    PHASE_INVALID,
     PHASE_RECORDS,
     PHASE_FLUSH,
     PHASE_HEADER,
@@ -126,13 +125,10 @@ static void phase_start(struct fb_tier_seal *seal)
     unsigned count = 0;
 
     switch ((enum phase)seal->phase) {
-    case PHASE_INVALID:
-        memset(seal->memory, 0, FB_DISK_PAGE);
-        count = prepare(seal, FB_IO_WRITE, 0, FB_DISK_PAGE);
-        break;
     case PHASE_RECORDS:
-        count = prepare(seal, FB_IO_WRITE, FB_DISK_DATA_OFFSET,
-                        fb_tier_seal_bytes(seal) - FB_DISK_DATA_OFFSET);
+        /* The page in front goes with them, as zeros: the old header is no more. */
+        memset(seal->memory, 0, FB_DISK_PAGE);
+        count = prepare(seal, FB_IO_WRITE, 0, fb_tier_seal_bytes(seal));
         break;
     case PHASE_HEADER:
         fb_tier_seal_header(seal);
@@ -154,7 +150,7 @@ static void phase_start(struct fb_tier_seal *seal)
 static void nvme_seal(struct fb_tier *tier, struct fb_tier_seal *seal)
 {
     (void)tier;
-    seal->phase = PHASE_INVALID;
+    seal->phase = PHASE_RECORDS;
     atomic_store_explicit(&seal->failure, 0, memory_order_relaxed);
     phase_start(seal);
 }
