@@ -22,6 +22,7 @@
 #define WORKERS_MAX    64u
 #define LONG_AGO_NS    (1000000000LL * FB_NS_PER_S)
 #define TIMEOUT_NS     (60 * FB_NS_PER_S)
+#define FLUSH_PAUSE_NS (FB_NS_PER_MS / 10)
 
 void fb_bench_die(const char *format, ...)
 {
@@ -268,10 +269,18 @@ void fb_bench_learn(struct fb_bench *b, uint32_t count)
     }
 }
 
-void fb_bench_flush(struct fb_bench *b)
+void fb_bench_flush(struct fb_bench *b, uint64_t items)
 {
-    int rc = fb_store_flush(fb_cache_store(b->cache));
+    const struct fb_metrics *m = fb_cache_metrics(b->cache);
+    int64_t until_ns = fb_now_ns() + TIMEOUT_NS;
+    int rc;
 
+    while (fb_metric_get(m, FB_CM_ADMITTED) + fb_metric_get(m, FB_CM_ADMIT_DROPPED) < items) {
+        if (fb_now_ns() > until_ns)
+            fb_bench_die("the cache does not take in what was read");
+        fb_sleep_ns(FLUSH_PAUSE_NS);
+    }
+    rc = fb_store_flush(fb_cache_store(b->cache));
     if (rc < 0)
         fb_bench_die("cannot make the cache durable: %s", fb_strerror(rc));
 }

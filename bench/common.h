@@ -47,8 +47,9 @@ void fb_bench_open(struct fb_bench *b, const struct fb_cache_config *config, uin
 void fb_bench_learn(struct fb_bench *b, uint32_t count);
 void fb_bench_close(struct fb_bench *b);
 
-/* Seals what is open and waits until it is durable. */
-void fb_bench_flush(struct fb_bench *b);
+/* Reads are answered before what they brought is kept: waits until the cache has decided about
+ * `items` of them, seals what is open and waits until it is durable. */
+void fb_bench_flush(struct fb_bench *b, uint64_t items);
 
 /* ---- reads at a depth ---- */
 

@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 
     start_ns = fb_now_ns();
     fb_bench_read(&b, depth, fb_bench_each, &b);
-    fb_bench_flush(&b);
+    fb_bench_flush(&b, items);
     spent_ns = fb_now_ns() - start_ns;
     kept = fb_metric_get(fb_cache_metrics(b.cache), FB_CM_ADMITTED);
     if (kept != items)

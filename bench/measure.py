@@ -61,6 +61,12 @@ def fio_read(path, size, seconds):
         "bw_bytes"]
 
 
+def quiet():
+    """What was written or removed before is no longer of anybody's time."""
+    os.sync()
+    time.sleep(0.5)
+
+
 def fio_write(path, size):
     """Bytes a second into a new file, which is removed again."""
     try:

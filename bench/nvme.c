@@ -66,9 +66,8 @@ int main(int argc, char **argv)
     check_tiers(&b);
     fb_bench_learn(&b, items);
     fb_bench_read(&b, FILL_DEPTH, fb_bench_each, &b);
-    fb_bench_flush(&b);
-
     metrics = fb_cache_metrics(b.cache);
+    fb_bench_flush(&b, fb_metric_get(metrics, FB_CM_MISSES));
     hits = fb_metric_get(metrics, FB_CM_HITS_NVME);
     start_ns = fb_now_ns();
     picks =

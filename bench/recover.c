@@ -22,7 +22,7 @@ static void fill(const struct fb_cache_config *config, uint32_t items, uint64_t 
     if (fb_metric_get(fb_store_metrics(fb_cache_store(b.cache)), FB_SM_RECOVERED) < items) {
         fb_bench_learn(&b, items);
         fb_bench_read(&b, 1, fb_bench_each, &b);
-        fb_bench_flush(&b);
+        fb_bench_flush(&b, items);
     }
     fb_bench_close(&b);
 }
