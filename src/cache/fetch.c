@@ -174,12 +174,20 @@ static void fetch_keep(struct fetch *f, bool keep)
     fetch_free(f);
 }
 
+/* Whether what the record stands for is no longer there: another version, another kind of file, or
+ * nothing. To who has the file open these are all one. */
+static bool moved_on(int result)
+{
+    return result == -ESTALE || result == -ENOENT || result == -ENOTDIR || result == -EISDIR ||
+           result == -ELOOP;
+}
+
 static int run_verdict(const struct run *run, const struct fb_source_job *job, unsigned i)
 {
     uint64_t before = 0;
 
     if (job->result < 0)
-        return job->result;
+        return moved_on(job->result) ? -ESTALE : job->result;
     for (unsigned j = 0; j < i; j++)
         before += run->fetches[j]->length;
     return before + run->fetches[i]->length <= job->bytes ? 0 : -EIO;
@@ -203,9 +211,10 @@ static void source_changed(struct run *run, const struct fb_source_job *job)
 {
     struct fb_cache *cache = run->volume->cache;
     uint32_t file = FB_FILE_NONE;
+    int result = job->result == -ESTALE ? 0 : job->result;
 
     fb_metric_add(&cache->metrics, FB_CM_STALE, run->count);
-    if (fb_meta_settle(run->volume, job->path, 0, &job->attr, &file) == 0)
+    if (fb_meta_settle(run->volume, job->path, result, &job->attr, &file) == 0)
         fb_files_unref(cache->files, file, 1);
 }
 
@@ -224,7 +233,7 @@ static void run_done(struct fb_source_job *job)
     fb_metric_add(&cache->metrics, FB_CM_FETCH_BYTES, job->result == 0 ? job->bytes : 0);
     if (job->result < 0)
         fb_metric_add(&cache->metrics, FB_CM_FETCH_ERRORS, 1);
-    if (job->result == -ESTALE)
+    if (moved_on(job->result))
         source_changed(run, job);
     for (unsigned i = 0; i < run->count; i++) {
         verdicts[i] = run_verdict(run, job, i);
