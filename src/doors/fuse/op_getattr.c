@@ -11,6 +11,7 @@ struct getattr_request {
     struct fb_lookup lookup;
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     uint32_t mode; /* of the inode the kernel knows */
 };
 
@@ -28,6 +29,7 @@ static void getattr_done(struct fb_lookup *lookup)
     struct getattr_request *r = FB_CONTAINER_OF(lookup, struct getattr_request, lookup);
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (lookup->result < 0) {
         fuse_reply_err(r->req, -lookup->result);
     } else {
@@ -66,7 +68,10 @@ void fb_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         .volume = mount->volume,
         .caller = fb_caller_of(req),
         .path = fb_files_path(mount->files, id, NULL),
+        .cancel = &r->interrupted,
         .done = getattr_done,
     };
+    atomic_init(&r->interrupted, false);
+    fb_interruptible(req, &r->interrupted);
     fb_cache_lookup(&r->lookup);
 }

@@ -22,6 +22,7 @@ struct opendir_request {
     struct fb_lookup lookup;
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     uint32_t id;
     fuse_ino_t ino;
 };
@@ -109,6 +110,7 @@ static void opendir_done(struct fb_lookup *lookup)
     struct opendir_request *r = FB_CONTAINER_OF(lookup, struct opendir_request, lookup);
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (lookup->result < 0) {
         fuse_reply_err(r->req, -lookup->result);
     } else if (!S_ISDIR(lookup->attr.mode)) {
@@ -147,8 +149,11 @@ void fb_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         .volume = mount->volume,
         .caller = fb_caller_of(req),
         .path = fb_files_path(mount->files, r->id, NULL),
+        .cancel = &r->interrupted,
         .done = opendir_done,
     };
+    atomic_init(&r->interrupted, false);
+    fb_interruptible(req, &r->interrupted);
     fb_cache_lookup(&r->lookup);
 }
 
