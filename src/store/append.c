@@ -1,6 +1,6 @@
 /*
- * Putting an item into a segment: reserve under the tier's lock, copy and sum without it, publish in
- * the index, finish. An item is found only once all of it is there.
+ * Putting an item into a segment: reserve under the tier's lock, copy and sum without it, publish
+ * in the index, finish. An item is found only once all of it is there.
  */
 #include <errno.h>
 #include <string.h>

@@ -74,8 +74,8 @@ bool fb_index_clear(struct fb_index *index, uint64_t key, unsigned which, uint64
 /* Removes the entry; *ret_old says what it held. False: none. */
 bool fb_index_remove(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_old);
 
-/* Looks an entry up under the lock, and misses none; hold() also calls watch.hold before it lets the
- * lock go. False: none. */
+/* Looks an entry up under the lock, and misses none; hold() also calls watch.hold before it lets
+ * the lock go. False: none. */
 bool fb_index_look(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry);
 bool fb_index_hold(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry);
 

@@ -1,14 +1,14 @@
 /*
  * Reading. Three ways, from cheap to thorough:
  *
- *   copy   DRAM only, no reference: bytes are copied first and believed after the generation has been
- *          seen unchanged. Cost: one probe (two cache lines), one look at the generation before and
- *          one after, the record's header, the copy.
+ *   copy   DRAM only, no reference: bytes are copied first and believed after the generation has
+ *          been seen unchanged. Cost: one probe (two cache lines), one look at the generation
+ *          before and one after, the record's header, the copy.
  *   pin    an atomic add on the segment; what is in memory is handed out as a pointer.
  *   read   from a medium: record and the touched 4 KiB stretches are verified.
  *
- * A read from a medium is one operation when the wanted bytes are near the record's start, or the item
- * is small; otherwise two, side by side: header with checksums, and the wanted stretches.
+ * A read from a medium is one operation when the wanted bytes are near the record's start, or the
+ * item is small; otherwise two, side by side: header with checksums, and the wanted stretches.
  *
  *     slot:    ...| record header | sums | data: chunk 0 | chunk 1 | ... | chunk n |...
  *     one:     [----------------------------------------)
@@ -27,8 +27,8 @@
 /* ---- copy ---- */
 
 #if FB_TSAN
-/* Copying bytes that another thread may overwrite is a race: a meant one, whose loser throws its copy
- * away, but TSan cannot know. Its builds copy under a pin. */
+/* Copying bytes that another thread may overwrite is a race: a meant one, whose loser throws its
+ * copy away, but TSan cannot know. Its builds copy under a pin. */
 int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset, uint32_t length,
                       void *ret_data)
 {

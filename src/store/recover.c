@@ -1,7 +1,8 @@
 /*
- * What the persistent tiers hold at start. Headers are looked at slot by slot, then tables of contents
- * are read, the newest segment first, several at a time; records are not touched. So of several copies
- * of an item the newest is indexed, and of several versions of a file the newest is known.
+ * What the persistent tiers hold at start. Headers are looked at slot by slot, then tables of
+ * contents are read, the newest segment first, several at a time; records are not touched. So of
+ * several copies of an item the newest is indexed, and of several versions of a file the newest is
+ * known.
  *
  *     for each valid header, by falling sequence:
  *         read the table (up to WINDOW_TABLES and WINDOW_BYTES ahead)

@@ -4,9 +4,10 @@
  *
  *     NUMBER SUM URI          SUM: 16 hexadecimal digits over "NUMBER URI"
  *
- * A number that was given to one source must never mean another: the tables of contents know files by
- * it. So a line that does not check is dropped with its number, and numbers met in tables are not
- * given out again even if the list was lost. (Then those items are never asked for, and age away.)
+ * A number that was given to one source must never mean another: the tables of contents know files
+ * by it. So a line that does not check is dropped with its number, and numbers met in tables are
+ * not given out again even if the list was lost. (Then those items are never asked for, and age
+ * away.)
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
  * store/store.h - the storage engine: items in segments, segments in tiers, one index over all.
  *
- * The store keeps promises about bytes; it decides nothing. Which tier an item goes to, which segment
- * leaves and what is worth keeping is for the cache and its policies to say.
+ * The store keeps promises about bytes; it decides nothing. Which tier an item goes to, which
+ * segment leaves and what is worth keeping is for the cache and its policies to say.
  *
  * Life of a segment (no. of the call that moves it):
  *
@@ -10,19 +10,22 @@
  *
  *   1. append() finds no open segment with room, takes a slot.
  *   2. the open segment is full (or flush()), and the last copy into it has ended.
- *   3. DRAM: at once. Persistent: the tier reports that everything is durable; only now does a crash keep it. Failure: as 4.
+ *   3. DRAM: at once. Persistent: the tier reports that everything is durable; only now does a
+ *      crash keep it. Failure: as 4.
  *   4. evict(): the generation turns odd, entries leave the index; readers that come later miss.
  *   5. the last pin is dropped; the slot is given back and the generation turns even again.
  *
- * Reading. pin() finds an item and keeps its segment from being reused. An item in memory (DRAM, or a persistent segment not yet written) is
- * handed out as a pointer; one on a medium is read with read(), which verifies the record and the 4 KiB stretches that it
- * returns: damage is -EBADMSG, the item is dropped and counted, the caller fetches it anew. copy() is the
- * lock-free way for DRAM alone: it takes no reference, looks at the generation twice.
+ * Reading. pin() finds an item and keeps its segment from being reused. An item in memory (DRAM, or
+ * a persistent segment not yet written) is handed out as a pointer; one on a medium is read with
+ * read(), which verifies the record and the 4 KiB stretches that it returns: damage is -EBADMSG,
+ * the item is dropped and counted, the caller fetches it anew. copy() is the lock-free way for DRAM
+ * alone: it takes no reference, looks at the generation twice.
  *
- * Two locations an item: a DRAM copy and a persistent copy. An item promoted from NVMe keeps its place there, so that leaving
- * DRAM again costs no write.
+ * Two locations an item: a DRAM copy and a persistent copy. An item promoted from NVMe keeps its
+ * place there, so that leaving DRAM again costs no write.
  *
- * Threads: any. Locks: FB_RANK_SEGMENT (states, one per tier), FB_RANK_FILES, FB_RANK_INDEX; none is held during I/O or copies.
+ * Threads: any. Locks: FB_RANK_SEGMENT (states, one per tier), FB_RANK_FILES, FB_RANK_INDEX; none
+ * is held during I/O or copies.
  */
 #ifndef FB_STORE_STORE_H
 #define FB_STORE_STORE_H
@@ -104,12 +107,13 @@ struct fb_pin {
     void *segment;       /* private */
 };
 
-/* 0: pinned, data is readable until unpin. FB_STORE_MEDIUM: pinned, to be read. FB_STORE_MISS. The caller holds a reference to the
- * item's file until the item has been read. */
+/* 0: pinned, data is readable until unpin. FB_STORE_MEDIUM: pinned, to be read. FB_STORE_MISS.
+ * The caller holds a reference to the item's file until the item has been read. */
 FB_MUST_CHECK int fb_store_pin(struct fb_store *store, uint64_t key, struct fb_pin *ret_pin);
 void fb_store_unpin(struct fb_store *store, struct fb_pin *pin);
 
-/* Copies from DRAM without a reference. Returns bytes copied (0 to length), or -ENOENT: use pin(). */
+/* Copies from DRAM without a reference. Returns bytes copied (0 to length), or -ENOENT: use
+ * pin(). */
 FB_MUST_CHECK int64_t fb_store_copy(struct fb_store *store, uint64_t key, uint32_t offset,
                                     uint32_t length, void *ret_data);
 
@@ -120,7 +124,8 @@ struct fb_store_read {
     uint32_t length;
     struct fb_buffer *buffer;
     void (*done)(struct fb_store_read *read); /* the tier's thread, or the caller's own */
-    int result; /* 0; -EBADMSG: damaged; other errors: the medium's. The item is dropped, whatever the error */
+    /* 0; -EBADMSG: damaged; other errors: the medium's. The item is dropped, whatever the error. */
+    int result;
     const uint8_t *data;
     /* private */
     struct fb_store *store;
@@ -140,8 +145,8 @@ struct fb_item {
     uint64_t charge; /* for tenants to come: 0 */
 };
 
-/* Puts an item into the open segment of a tier. 0, FB_STORE_FULL, FB_STORE_BUSY, negative errno. An item that
- * already is there (same location kind) is left alone: 0. */
+/* Puts an item into the open segment of a tier. 0, FB_STORE_FULL, FB_STORE_BUSY, negative errno. An
+ * item that already is there (same location kind) is left alone: 0. */
 FB_MUST_CHECK int fb_store_append(struct fb_store *store, unsigned tier,
                                   const struct fb_item *item);
 
@@ -181,21 +186,23 @@ struct fb_victim {
     bool current;    /* its file's version is still the current one */
 };
 
-/* Empties a sealed segment: calls visit (may be NULL) for each live item, then takes them out of the index. -EBUSY: not sealed (any more).
- * visit may append to a lower tier. The slot is free when this returns, or when the last pin goes. */
+/* Empties a sealed segment: calls visit (may be NULL) for each live item, with a reference to
+ * its file, then takes it out of the index. -EBUSY: not sealed (any more). visit may append to a
+ * lower tier. The slot is free when this returns, or when the last pin goes. */
 typedef void fb_victim_fn(void *arg, const struct fb_victim *victim);
 FB_MUST_CHECK int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data,
                                  fb_victim_fn *visit, void *arg);
 
-/* Notes that everything below `path` was evicted by hand, so that a restart does not bring back what is
- * in segments by now. Takes nothing out of the index: forget() does, and must have done so before. Durable
- * when it returns 0. */
+/* Notes that everything below `path` was evicted by hand, so that a restart does not bring back
+ * what is in segments by now. Takes nothing out of the index: forget() does, and must have done
+ * so before. Durable when it returns 0. */
 FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const char *path);
 
 /* Takes all items of a file out of the index (all tiers). The caller holds a reference. */
 void fb_store_forget(struct fb_store *store, uint32_t file);
 
-/* One access to an item, told by whoever drained the access records. loc FB_LOC_NONE: wherever it is. */
+/* One access to an item, told by whoever drained the access records. loc FB_LOC_NONE: wherever
+ * it is. */
 void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns);
 
 struct fb_tier_stats {
@@ -210,7 +217,8 @@ struct fb_tier_stats {
 
 void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_stats *ret_stats);
 
-/* Sources are named by small numbers that stay the same over restarts; kept in the first persistent tier's first directory (file `sources`). */
+/* Sources are named by small numbers that stay the same over restarts; kept in the first persistent
+ * tier's first directory (file `sources`). */
 FB_MUST_CHECK int fb_store_source_id(struct fb_store *store, const char *uri, uint16_t *ret_id);
 
 #endif

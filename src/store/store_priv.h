@@ -1,10 +1,10 @@
 /*
  * store/store_priv.h - the store's inside, shared by its files:
  *
- *     store.c    opening, closing, small questions        evict.c    emptying segments, forgetting
- *     segment.c  states of segments, from free to free    recover.c  what the tiers hold at start
- *     append.c   putting an item into a segment           sources.c  the list of sources
- *     read.c     copy, pin, verified reads
+ *     store.c    opening, closing, small questions        read.c     copy, pin, verified reads
+ *     segment.c  states of segments, from free to free    evict.c    emptying segments, forgetting
+ *     append.c   putting an item into a segment           recover.c  what the tiers hold at start
+ *     seal.c     tables of contents, staging memory       sources.c  the list of sources
  *
  * A segment's rules, by number:
  *   1. state, full, copies, items, used, toc_room, emptied change under the tier's lock.
@@ -12,13 +12,13 @@
  *      keys before it says SEALED. Who evicts owns them from then on.
  *   3. Only the thread that turned a segment to SEALING, SEALED -> DYING or FREE -> OPEN does what
  *      that step needs; no two threads ever share a step.
- *   4. pins keep a segment from becoming FREE. A pin counts if the generation was even and the right
- *      one after it was taken; pins and gen are seq_cst on both sides (pin: add, then load gen;
- *      evict: store gen, then load pins), so one of the two sees the other.
- *   5. mem_pins keep memory from being given back, under the same rule with mem in the place of gen:
- *      reader: add, then load mem; seal: clear mem, then load mem_pins. Whoever finds mem_pins 0
- *      after mem is NULL takes mem_done by an exchange and releases it; only one can get it. A mem pin
- *      is dropped before its pin: so memory is back before the slot can be.
+ *   4. pins keep a segment from becoming FREE. A pin counts if the generation was even and the
+ *      right one after it was taken; pins and gen are seq_cst on both sides (pin: add, then load
+ *      gen; evict: store gen, then load pins), so one of the two sees the other.
+ *   5. mem_pins keep memory from being given back, under the same rule with mem in the place of
+ *      gen: reader: add, then load mem; seal: clear mem, then load mem_pins. Whoever finds mem_pins
+ *      0 after mem is NULL takes mem_done by an exchange and releases it; only one can get it. A
+ *      mem pin is dropped before its pin: so memory is back before the slot can be.
  *   6. live_items and live_bytes follow the index, under its lock: never out of step with it.
  */
 #ifndef FB_STORE_STORE_PRIV_H
@@ -147,8 +147,8 @@ static inline uint64_t fb_store_next_sequence(struct fb_store *store)
 
 /* ---- segment.c ---- */
 
-/* Room for a record of `size` bytes in the tier's open segment, which is opened where there is none.
- * 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0 fb_segment_finish() is due. */
+/* Room for a record of `size` bytes in the tier's open segment, which is opened where there is
+ * none. 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0 fb_segment_finish() is due. */
 FB_MUST_CHECK int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, uint64_t key,
                                      uint32_t length, size_t path_len,
                                      struct fb_segment **ret_segment, uint32_t *ret_offset);
@@ -170,6 +170,11 @@ FB_MUST_CHECK bool fb_segment_kill(struct fb_store *store, struct fb_segment *se
 void fb_segment_emptied(struct fb_store *store, struct fb_segment *seg);
 /* The last pin may have gone. */
 void fb_segment_settle(struct fb_store *store, struct fb_segment *seg);
+
+/* ---- seal.c ---- */
+
+/* Of a segment that this thread has turned to SEALING. */
+void fb_segment_seal(struct fb_store *store, struct fb_segment *seg);
 
 /* Rule 5. Returns the memory or NULL; after non-NULL mem_unpin is due. */
 uint8_t *fb_segment_mem_pin(struct fb_store *store, struct fb_segment *seg);

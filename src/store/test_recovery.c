@@ -1,7 +1,7 @@
 /*
  * What comes back after a restart, and what must not: versions, evictions by hand, tables that are
- * well-formed and wrong, damaged and truncated files, tables too small for what is there, writes that
- * fail.
+ * well-formed and wrong, damaged and truncated files, tables too small for what is there, writes
+ * that fail.
  */
 #include <cmocka.h>
 #include <fcntl.h>

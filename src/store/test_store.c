@@ -1,6 +1,6 @@
 /*
- * The store against a model, over each tier and over all together: whatever is done to it, bytes are
- * right or not there, what was just put in is there, and the accounts are exact.
+ * The store against a model, over each tier and over all together: whatever is done to it, bytes
+ * are right or not there, what was just put in is there, and the accounts are exact.
  */
 #include "store/test_store.h"
 

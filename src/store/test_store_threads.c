@@ -1,7 +1,7 @@
 /*
- * Many threads at once on few segments: whatever one of them gets to see is right, and when all have
- * ended the accounts are exact. Files change, segments are evicted and their room is used again all
- * the time.
+ * Many threads at once on few segments: whatever one of them gets to see is right, and when all
+ * have ended the accounts are exact. Files change, segments are evicted and their room is used
+ * again all the time.
  */
 #include <cmocka.h>
 #include <pthread.h>
