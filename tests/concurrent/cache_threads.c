@@ -428,7 +428,7 @@ int main(int argc, char **argv)
     const char *place = secure_getenv("T");
     char source[PATH_MAX];
     struct rig_config config = {
-        .home = place, .set = &t.set, .evict = "lru", .metadata_ttl_ns = TTL_NS};
+        .home = place, .set = &t.set, .evict = "lru", .metadata_ttl_ns = TTL_NS, .no_watch = true};
 
     if (argc != 2 || !place)
         die("usage: T=DIR %s READS", argv[0]);

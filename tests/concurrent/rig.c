@@ -40,6 +40,7 @@ void rig_open(struct rig *rig, const struct rig_config *config)
     c.block_bytes = BLOCK_BYTES;
     c.evict = config->evict;
     c.engine = config->engine;
+    c.no_watch = config->no_watch;
     rig->set = config->set;
     if (fb_cache_open(&c, &rig->cache, &err) < 0)
         die("the cache does not open: %s", err.text);

@@ -22,6 +22,7 @@ struct rig_config {
     const char *evict;
     enum fb_engine_kind engine;
     int64_t metadata_ttl_ns;
+    bool no_watch; /* the test ticks, by one thread, instead of the cache */
 };
 
 struct rig {
