@@ -86,6 +86,21 @@ const char *cli_reply_error(const json_t *reply)
     return text ? text : "the daemon refused without saying why";
 }
 
+/* One that is stopped takes a connection and says nothing: it must not hold up what others would do
+ * at once. */
+static bool responds(const char *socket_path)
+{
+    json_t *request = json_pack("{s:s}", "op", "ping");
+    json_t *reply = NULL;
+    int rc = request
+                 ? cli_request(socket_path, request, fb_now_ns() + CLI_PING_WAIT_NS, &reply, NULL)
+                 : -ENOMEM;
+
+    json_decref(request);
+    json_decref(reply);
+    return rc == 0;
+}
+
 int cli_request_any(const json_t *request, int64_t wait_ns, json_t **ret_reply, int *ret_fd,
                     struct fb_error *err)
 {
@@ -99,7 +114,7 @@ int cli_request_any(const json_t *request, int64_t wait_ns, json_t **ret_reply, 
         json_t *reply = NULL;
         FB_AUTO_CLOSE int fd = -1;
 
-        if (cli_request(*s, request, fb_now_ns() + wait_ns, &reply, &fd) != 0)
+        if (!responds(*s) || cli_request(*s, request, fb_now_ns() + wait_ns, &reply, &fd) != 0)
             continue;
         /* What was asked of one that is ending is soon undone by that. */
         if (cli_reply_is(reply, FB_WIRE_STOPPING) &&

@@ -11,6 +11,7 @@
 #include "base/attr.h"
 #include "core/error.h"
 
+#define CLI_PING_WAIT_NS   (3 * 1000000000LL)
 #define CLI_STATUS_WAIT_NS (5 * 1000000000LL)
 #define CLI_WORK_WAIT_NS   (75 * 1000000000LL) /* a mount, an unmount */
 #define CLI_END_WAIT_NS    (60 * 1000000000LL) /* a daemon that closes its cache */
@@ -31,7 +32,7 @@ bool cli_reply_is(const json_t *reply, const char *code);
 const char *cli_reply_error(const json_t *reply);
 
 /* Asks every daemon of this user in turn until one does not say that it is another's business.
- * *ret_reply is NULL when none did. Those that do not answer are passed over. */
+ * *ret_reply is NULL when none did. Those that do not answer (a ping, at once) are passed over. */
 FB_MUST_CHECK int cli_request_any(const json_t *request, int64_t wait_ns, json_t **ret_reply,
                                   int *ret_fd, struct fb_error *err);
 

@@ -14,7 +14,7 @@
 #include "daemon/runtime.h"
 #include "daemon/wire.h"
 
-#define MOUNT_WAIT_NS (60 * FB_NS_PER_S)
+#define MOUNT_MORE_NS (5 * FB_NS_PER_S) /* than the daemon takes to give up */
 #define OWNED_WAIT_NS (3 * FB_NS_PER_S) /* for the socket of a daemon that is just starting */
 #define RETRY_STEP_NS (50 * FB_NS_PER_MS)
 
@@ -112,6 +112,9 @@ static int join(const struct fb_config *config, const struct fb_mount_request *m
         rc = JOIN_NOBODY;
     else if (rc == -EPIPE)
         rc = JOIN_ENDING;
+    else if (rc == -ETIMEDOUT)
+        rc = fb_error_set(
+            err, rc, "the mount was not live in time and is given up; does the source answer?");
     else
         rc = fb_error_set(err, rc, "the daemon of %s does not answer: %s", fb_config_home(config),
                           fb_strerror(rc));
@@ -126,7 +129,7 @@ static int join(const struct fb_config *config, const struct fb_mount_request *m
 static int mount_background(const struct fb_config *config, const struct fb_mount_request *mount,
                             struct fb_error *err)
 {
-    int64_t until_ns = fb_now_ns() + MOUNT_WAIT_NS;
+    int64_t until_ns = fb_now_ns() + fb_mount_settings_wait_ns(&mount->settings) + MOUNT_MORE_NS;
     int64_t owned_ns = 0;
     int rc;
 

@@ -21,7 +21,7 @@
 #include "daemon/mountinfo.h"
 #include "daemon/wire.h"
 
-#define TERM_WAIT_NS (25 * FB_NS_PER_S) /* longer than a daemon takes to give up */
+#define TERM_WAIT_NS (15 * FB_NS_PER_S)
 #define KILL_WAIT_NS (5 * FB_NS_PER_S)
 #define REAP_STEP_NS (10 * FB_NS_PER_MS)
 

@@ -110,6 +110,10 @@ void fb_mount_settings_free(struct fb_mount_settings *settings);
 FB_MUST_CHECK int fb_mount_settings_check(const struct fb_mount_settings *settings,
                                           struct fb_error *err);
 
+/* How long such a mount may take to become live, less than FB_CONTROL_WORK_NS; whoever waits for it
+ * waits a few seconds longer. */
+int64_t fb_mount_settings_wait_ns(const struct fb_mount_settings *settings);
+
 /* Takes copies of the texts; settings are `from`'s. NULL without memory. */
 FB_MUST_CHECK struct fb_mount_request *fb_mount_request_new(const char *source,
                                                             const char *mountpoint,

@@ -35,6 +35,8 @@
 #define FUSE_THREADS_MAX   64
 #define BACKGROUND_MAX     4096
 #define FETCHES_MAX        4096
+#define MOUNT_WAIT_MIN_NS  (10 * FB_NS_PER_S)
+#define MOUNT_WAIT_MAX_NS  (45 * FB_NS_PER_S)
 
 static int check_number(const char *name, uint64_t value, uint64_t least, uint64_t most,
                         struct fb_error *err)
@@ -95,6 +97,13 @@ int fb_mount_settings_check(const struct fb_mount_settings *settings, struct fb_
     if (rc == 0 && settings->fault && *settings->fault)
         rc = fb_fault_parse(settings->fault, &fault, err);
     return rc;
+}
+
+int64_t fb_mount_settings_wait_ns(const struct fb_mount_settings *settings)
+{
+    int64_t wait_ns = MOUNT_WAIT_MIN_NS + 2 * settings->source_timeout_ns;
+
+    return wait_ns < MOUNT_WAIT_MAX_NS ? wait_ns : MOUNT_WAIT_MAX_NS;
 }
 
 static int check_ranges(const struct fb_config *c, struct fb_error *err)

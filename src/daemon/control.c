@@ -328,8 +328,8 @@ static void connection_expired(struct fb_control *c, struct connection *conn)
     job_abandon(c, conn->job);
     conn->job = NULL;
     start_writing(c, conn,
-                  fb_wire_error(FB_WIRE_FAILED, "the daemon did not finish in time; it goes on "
-                                                "trying: see its log and `forebay status`"),
+                  fb_wire_error(FB_WIRE_FAILED, "it takes too long; see the daemon's log and "
+                                                "`forebay status`"),
                   CLOSING);
 }
 
@@ -555,7 +555,7 @@ int fb_control_start(struct fb_control *control, const struct fb_control_op *ops
     control->times = (struct fb_control_times){
         .idle_ns = time_or(t.idle_ns, 120 * FB_NS_PER_S),
         .request_ns = time_or(t.request_ns, 10 * FB_NS_PER_S),
-        .work_ns = time_or(t.work_ns, 90 * FB_NS_PER_S),
+        .work_ns = time_or(t.work_ns, FB_CONTROL_WORK_NS),
         .write_ns = time_or(t.write_ns, 10 * FB_NS_PER_S),
         .stop_ns = time_or(t.stop_ns, 10 * FB_NS_PER_S),
     };

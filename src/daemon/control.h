@@ -20,6 +20,7 @@
 
 #define FB_CONTROL_CONNECTIONS_MAX 32
 #define FB_CONTROL_JOBS_MAX        32
+#define FB_CONTROL_WORK_NS         50000000000LL /* for one operation; callers wait longer */
 
 struct fb_control_op {
     const char *name;

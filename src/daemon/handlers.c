@@ -5,8 +5,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "daemon/daemon_priv.h"
+#include "daemon/paths.h"
 #include "daemon/version.h"
 #include "daemon/wire.h"
 
@@ -111,6 +114,26 @@ static json_t *notes_on(const struct fb_config *config, const json_t *wishes)
     return notes;
 }
 
+/* A source that hangs may let go long after the socket has told the caller that it took too long:
+ * then there must be no mount all the same. */
+static int add_in_time(struct fb_daemon *d, const struct fb_mount_request *mount,
+                       struct fb_error *err)
+{
+    int64_t until_ns = fb_now_ns() + fb_mount_settings_wait_ns(&mount->settings);
+    FB_AUTO_FREE char *mountpoint = NULL;
+    int rc = fb_mounts_add(d->mounts, mount, err);
+
+    if (rc || fb_now_ns() < until_ns)
+        return rc;
+    fb_log_warn("%s became live too late and is removed again", mount->mountpoint);
+    rc = fb_path_canonical(mount->mountpoint, &mountpoint);
+    if (rc == 0)
+        rc = fb_mounts_remove(d->mounts, mountpoint, true, NULL);
+    return fb_error_set(err, -ETIMEDOUT,
+                        "the source %s took too long to answer; the mount was given up",
+                        mount->source);
+}
+
 static json_t *op_mount(void *arg, const json_t *request)
 {
     struct fb_daemon *d = arg;
@@ -123,7 +146,7 @@ static json_t *op_mount(void *arg, const json_t *request)
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     rc = take_mount(request, &mount, &error);
     if (rc == 0)
-        rc = fb_mounts_add(d->mounts, mount, &error);
+        rc = add_in_time(d, mount, &error);
     fb_mount_request_free(mount);
     if (rc) {
         reply = fail(rc, &error);
