@@ -260,10 +260,10 @@ static void neighbours_share_a_request(void **state)
 
 struct reader {
     struct fixture *f;
-    uint32_t file;
     uint64_t size;
     uint64_t seed;
     uint64_t offset;
+    uint32_t file;
     uint32_t length;
     int64_t result;
 };
