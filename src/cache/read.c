@@ -206,10 +206,26 @@ static void wait_over(struct fb_buffer_wait *wait)
         start(read);
 }
 
-/* A read that waited for buffers until its deadline, or until it was cancelled. */
+/* Why a read should wait for buffers no longer, or 0. A source that hangs may hold all buffers that
+ * fetches have; once it is known to be down, nobody waits for a turn to ask it. */
+static int wait_is_over(struct fb_read *read, int64_t now_ns)
+{
+    struct fb_source_stats stats;
+
+    if (fb_cancelled(read->cancel))
+        return -EINTR;
+    if (read->deadline_ns <= now_ns)
+        return -ETIMEDOUT;
+    if (read->wait_pool != read->volume->cache->fetch_pool)
+        return 0;
+    fb_source_stats(read->volume->source, &stats);
+    return stats.health == FB_SOURCE_DOWN ? -EIO : 0;
+}
+
+/* A read that waited for buffers in vain, with the reason in its result. */
 static void give_up(struct fb_read *read)
 {
-    int result = fb_cancelled(read->cancel) ? -EINTR : -ETIMEDOUT;
+    int result = read->result;
 
     if (read->wait_pool == read->volume->cache->medium_pool)
         for (unsigned i = 0; i < read->fetch_count; i++)
@@ -229,10 +245,11 @@ void fb_read_expire(struct fb_cache *cache, int64_t now_ns)
     FB_LIST_FOREACH (it, tmp, &cache->waiting) {
         struct fb_read *read = FB_LIST_ENTRY(it, struct fb_read, link);
 
-        if (read->deadline_ns > now_ns && !fb_cancelled(read->cancel))
+        int result = wait_is_over(read, now_ns);
+
+        if (result == 0 || !fb_buffer_cancel(read->wait_pool, &read->wait))
             continue;
-        if (!fb_buffer_cancel(read->wait_pool, &read->wait))
-            continue;
+        read->result = result;
         fb_list_remove(it);
         fb_list_push_back(&expired, it);
     }
