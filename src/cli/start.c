@@ -16,6 +16,7 @@
 
 #include "cli/unmount.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/mountinfo.h"
@@ -96,7 +97,7 @@ static void run_child(const struct fb_config *config, const struct fb_mount_requ
     use_null(STDIN_FILENO);
     close_inherited(fd);
     if (chdir("/") != 0)
-        (void)fb_error_set(&error, -errno, "cannot work from /: %s", fb_strerror(errno));
+        fb_log_warn("cannot work from /: %s", fb_strerror(errno));
     fb_list_push_back(&mounts, &copy.link);
     rc = fb_daemon_run(&options, &error);
     if (fd >= 0)

@@ -126,9 +126,9 @@ static int add_in_time(struct fb_daemon *d, const struct fb_mount_request *mount
     if (rc || fb_now_ns() < until_ns)
         return rc;
     fb_log_warn("%s became live too late and is removed again", mount->mountpoint);
-    rc = fb_path_canonical(mount->mountpoint, &mountpoint);
-    if (rc == 0)
-        rc = fb_mounts_remove(d->mounts, mountpoint, true, NULL);
+    if (fb_path_canonical(mount->mountpoint, &mountpoint) != 0 ||
+        fb_mounts_remove(d->mounts, mountpoint, true, NULL) != 0)
+        fb_log_error("%s could not be removed", mount->mountpoint);
     return fb_error_set(err, -ETIMEDOUT,
                         "the source %s took too long to answer; the mount was given up",
                         mount->source);
@@ -145,7 +145,7 @@ static json_t *op_mount(void *arg, const json_t *request)
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     rc = take_mount(request, &mount, &error);
-    if (rc == 0)
+    if (rc == 0 && mount)
         rc = add_in_time(d, mount, &error);
     fb_mount_request_free(mount);
     if (rc) {
