@@ -92,8 +92,8 @@ def markdown(plan, sections, folder):
         "",
     ]
     for section in sections:
-        said = (type(section).__doc__ or section.name).strip().rstrip(".")
-        lines += [f"{said}:", "", "```"]
+        said = " ".join((type(section).__doc__ or section.name).split())
+        lines += [said, "", "```"]
         lines += [line.replace(folder, "DIR") for line in section.commands()]
         lines += ["```", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
