@@ -23,6 +23,7 @@ static void drain(struct fb_cache *cache)
             if (access.outcome == FB_ACCESS_MEMORY || access.outcome == FB_ACCESS_MEDIUM)
                 fb_store_touch(cache->store, access.key, access.loc, access.time_ns);
         }
+        fb_access_pass_dead(ring);
         dropped += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
     }
     fb_metric_add(&cache->metrics, FB_CM_ACCESS_RECORDS, taken);

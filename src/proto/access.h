@@ -92,8 +92,11 @@ static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_a
                 continue;
             slot->record = *record;
             /* Fails only when the consumer took us for dead; then the slot is no longer ours. */
-            return atomic_compare_exchange_strong_explicit(
-                &slot->sequence, &seq, at + 1, memory_order_release, memory_order_relaxed);
+            if (atomic_compare_exchange_strong_explicit(&slot->sequence, &seq, at + 1,
+                                                        memory_order_release, memory_order_relaxed))
+                return true;
+            atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+            return false;
         }
         if ((int64_t)(seq - at) < 0) {
             atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
@@ -106,26 +109,35 @@ static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_a
 /* One consumer. False when nothing is ready. */
 static inline bool fb_access_pop(struct fb_access_ring *ring, struct fb_access *ret_record)
 {
-    for (;;) {
-        struct fb_access_slot *slot = &ring->slots[ring->head & (ring->capacity - 1)];
-        uint64_t seq = atomic_load_explicit(&slot->sequence, memory_order_acquire);
+    struct fb_access_slot *slot = &ring->slots[ring->head & (ring->capacity - 1)];
 
-        if (seq == ring->head + 1) {
-            *ret_record = slot->record;
-            ring->waited = 0;
-            atomic_store_explicit(&slot->sequence, ring->head + ring->capacity,
-                                  memory_order_release);
-            ring->head++;
-            return true;
-        }
-        if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == ring->head ||
-            ++ring->waited < FB_ACCESS_PATIENCE)
-            return false;
-        /* Claimed and never filled: its producer is gone. */
+    /* Pairs with the producer's release. */
+    if (atomic_load_explicit(&slot->sequence, memory_order_acquire) != ring->head + 1)
+        return false;
+    *ret_record = slot->record;
+    atomic_store_explicit(&slot->sequence, ring->head + ring->capacity, memory_order_release);
+    ring->head++;
+    ring->waited = 0;
+    return true;
+}
+
+/* To be called now and then (ten times a second) by the consumer when it has popped all there is: a
+ * slot that was claimed and not filled for FB_ACCESS_PATIENCE calls is passed over, its producer
+ * being dead. */
+static inline void fb_access_pass_dead(struct fb_access_ring *ring)
+{
+    struct fb_access_slot *slot = &ring->slots[ring->head & (ring->capacity - 1)];
+
+    if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == ring->head ||
+        atomic_load_explicit(&slot->sequence, memory_order_relaxed) != ring->head) {
         ring->waited = 0;
-        atomic_store_explicit(&slot->sequence, ring->head + ring->capacity, memory_order_release);
-        ring->head++;
+        return;
     }
+    if (++ring->waited < FB_ACCESS_PATIENCE)
+        return;
+    ring->waited = 0;
+    atomic_store_explicit(&slot->sequence, ring->head + ring->capacity, memory_order_release);
+    ring->head++;
 }
 
 #endif
