@@ -186,6 +186,7 @@ struct fb_read {
     uint64_t offset;
     uint32_t length; /* at most FB_READ_MAX */
     uint8_t door;
+    bool may_wait; /* the calling thread may wait for a medium: quicker for one read at a time */
     _Atomic bool *cancel; /* NULL, or set to true at any time: then done() comes soon, -EINTR */
     void (*done)(struct fb_read *read);
     void *arg;

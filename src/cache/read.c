@@ -146,11 +146,13 @@ static void start(struct fb_read *read)
             continue;
         if (piece->pinned) {
             piece->buffer = read->buffers[medium_at++];
-            piece->medium = (struct fb_store_read){.pin = &piece->pin,
-                                                   .offset = piece->offset,
-                                                   .length = piece->length,
-                                                   .buffer = piece->buffer,
-                                                   .done = medium_done};
+            piece->medium =
+                (struct fb_store_read){.pin = &piece->pin,
+                                       .offset = piece->offset,
+                                       .length = piece->length,
+                                       .buffer = piece->buffer,
+                                       .may_wait = read->may_wait && read->piece_count == 1,
+                                       .done = medium_done};
             fb_store_read(cache->store, &piece->medium);
         } else {
             fb_fetch_join(piece, read->buffers[fetch_at++]);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "io/checksum.h"
 #include "store/store_priv.h"
 
 /* Whether the item has a copy of this kind that can be read. */
@@ -38,7 +39,7 @@ static void write_record(struct fb_store *store, uint8_t *to, uint64_t key,
         uint32_t size = (uint32_t)fb_min_u64(FB_SUM_BYTES, item->length - at);
 
         memcpy(to + data_offset + at, item->data + at, size);
-        sums[i] = fb_hash64(to + data_offset + at, size);
+        sums[i] = fb_checksum(to + data_offset + at, size);
     }
     memset(sums + count, 0, data_offset - sizeof *record - 8ULL * count);
     memset(to + data_offset + item->length, 0,

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "io/checksum.h"
 #include "store/store_priv.h"
 
 #define ONE_READ_BYTES (64u << 10)
@@ -239,7 +240,7 @@ static int verify(struct fb_store *store, struct fb_store_read *read)
     for (uint32_t i = p.first_chunk; i < p.end_chunk; i++, chunk += FB_SUM_BYTES) {
         uint64_t size = fb_min_u64(FB_SUM_BYTES, read->pin->length - (uint64_t)i * FB_SUM_BYTES);
 
-        if (fb_hash64(chunk, size) != sums[i])
+        if (fb_checksum(chunk, size) != sums[i])
             return -EBADMSG;
     }
     return 0;
@@ -302,6 +303,7 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read)
             .length = p.length[i],
             .data = read->buffer->data + filled,
             .done = i == 0 ? first_part_done : second_part_done,
+            .may_wait = read->may_wait && p.parts == 1,
         };
         filled += p.length[i];
     }

@@ -123,6 +123,7 @@ struct fb_store_read {
     uint32_t offset;
     uint32_t length;
     struct fb_buffer *buffer;
+    bool may_wait; /* the calling thread may wait for the medium, where that is quicker */
     void (*done)(struct fb_store_read *read); /* the tier's thread, or the caller's own */
     /* 0; -EBADMSG: damaged; other errors: the medium's. The item is dropped, whatever the error. */
     int result;

@@ -145,6 +145,7 @@ struct fb_tier_read {
     uint32_t length;
     uint64_t offset;
     uint8_t *data; /* aligned to 4 KiB */
+    bool may_wait; /* the calling thread may wait for the medium: saves two hops between threads */
     void (*done)(struct fb_tier_read *read);
     int result;
     struct fb_io io; /* private */

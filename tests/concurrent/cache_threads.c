@@ -154,6 +154,7 @@ static void batch_start(struct test *t, struct batch_read *b, struct fb_rand *di
     b->read.offset = fb_rand_below(dice, attr.version.size + 1);
     b->read.length = (uint32_t)fb_rand_below(dice, FB_READ_MAX);
     b->read.door = 0;
+    b->read.may_wait = false;
     b->read.cancel = NULL;
     b->read.done = batch_done;
     b->read.arg = NULL;

@@ -85,6 +85,8 @@ void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
     r->read.offset = (uint64_t)off;
     r->read.length = (uint32_t)size;
     r->read.door = FB_DOOR_FUSE;
+    /* Alone, nobody waits behind this thread. Relaxed: a hint. */
+    r->read.may_wait = atomic_load_explicit(&mount->requests, memory_order_relaxed) <= 1;
     r->read.done = read_done;
     r->read.arg = NULL;
     r->read.cancel = &r->interrupted;
