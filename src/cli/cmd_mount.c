@@ -168,6 +168,8 @@ static int mount_foreground(const struct fb_config *config, struct fb_mount_requ
     fb_list_push_back(&mounts, &mount->link);
     rc = fb_daemon_run(&options, err);
     fb_list_remove(&mount->link);
+    if (rc == FB_DAEMON_STUCK)
+        _exit(cli_fail(CLI_FAILED, "%s", err->text));
     return rc;
 }
 

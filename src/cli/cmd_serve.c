@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "daemon/config.h"
@@ -29,6 +30,8 @@ static int run(int argc, char **argv)
         rc = fb_daemon_run(&options, &error);
         if (rc)
             status = cli_fail(CLI_FAILED, "%s", error.text);
+        if (rc == FB_DAEMON_STUCK)
+            _exit(status);
     }
     fb_mount_requests_free(&mounts);
     fb_config_free(&config);

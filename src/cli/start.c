@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include "cli/cli.h"
 #include "cli/unmount.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -102,6 +103,8 @@ static void run_child(const struct fb_config *config, const struct fb_mount_requ
     rc = fb_daemon_run(&options, &error);
     if (fd >= 0)
         tell(fd, rc == FB_DAEMON_OWNED ? OWNED : FAILED, &error);
+    if (rc == FB_DAEMON_STUCK)
+        _exit(CLI_FAILED);
     fb_closep(&fd);
 }
 

@@ -409,7 +409,7 @@ int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
     else
         run(d);
     if (!stop(d))
-        return rc ? rc : fb_error_set(err, -ETIMEDOUT, "the daemon could not end cleanly");
+        return fb_error_set(err, FB_DAEMON_STUCK, "the daemon could not end cleanly");
     if (rc == 0)
         fb_log_info("forebay ended");
     fb_log_close();

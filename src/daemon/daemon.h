@@ -31,11 +31,11 @@ struct fb_daemon_options {
 
 enum {
     FB_DAEMON_OWNED = 1, /* another process owns the cache directory */
+    FB_DAEMON_STUCK = 2, /* it has ended, but threads hang for good: leave by _exit() */
 };
 
 /* Runs a daemon to its end, on the main thread of a process that does nothing else: it changes
- * signals, umask and the log, and where something hangs for good it leaves threads behind. Anything
- * but 0 comes with a sentence. */
+ * signals, umask and the log. Anything but 0 comes with a sentence. */
 FB_MUST_CHECK int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err);
 
 #endif
