@@ -149,7 +149,7 @@ int main(int argc, char **argv)
     struct dataset set = {.files = ENGINE_FILES};
     struct rig_config config = {.set = &set, .metadata_ttl_ns = TTL_NS};
     struct worker w = {0};
-    char source[PATH_MAX];
+    char source[PATH_MAX], evicted[DATASET_NAME_MAX];
 
     if (argc != 4)
         die("usage: %s HOME load|verify SEED", argv[0]);
@@ -167,6 +167,8 @@ int main(int argc, char **argv)
     atomic_store_explicit(&w.state->count[ENGINE_READY], 1, memory_order_release);
     work(&w);
     publish(&w);
+    /* Leaves a note on disk that must not come back to life, nor harm when damaged. */
+    fb_cache_evict(w.rig.volume, dataset_name((unsigned)(w.seed % w.state->files), evicted));
     rig_close(&w.rig);
     munmap(w.state, sizeof *w.state);
     return 0;
