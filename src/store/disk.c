@@ -86,6 +86,27 @@ int fb_disk_header_check(const struct fb_disk_header *header, const uint64_t cac
     return 0;
 }
 
+static bool all_zero(const uint8_t *page)
+{
+    return page[0] == 0 && memcmp(page, page + 1, FB_DISK_PAGE - 1) == 0;
+}
+
+int fb_disk_page_check(const uint8_t *page, const uint64_t cache_id[2], uint32_t slot,
+                       uint64_t segment_bytes)
+{
+    const struct fb_disk_header *h = (const struct fb_disk_header *)page;
+
+    FB_ASSERT((uintptr_t)page % 8 == 0);
+    if (all_zero(page))
+        return FB_DISK_NONE;
+    if (h->magic != FB_DISK_MAGIC || h->sum != header_sum(h))
+        return -EBADMSG;
+    if (h->version != FB_DISK_VERSION || h->slot != slot || h->segment_bytes != segment_bytes ||
+        h->cache_id[0] != cache_id[0] || h->cache_id[1] != cache_id[1])
+        return FB_DISK_FOREIGN;
+    return fb_disk_header_check(h, cache_id, slot, segment_bytes);
+}
+
 /* A file entry of the table at `at`, of which `left` bytes remain. Its size, or 0: it is bad. */
 static uint64_t file_size(const uint8_t *at, uint64_t left)
 {

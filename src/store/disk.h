@@ -92,7 +92,17 @@ FB_MUST_CHECK bool fb_disk_write_item(struct fb_disk_writer *w, const struct fb_
 
 /* Seals the sums, and sets magic and version. */
 void fb_disk_header_finish(struct fb_disk_header *header, const uint8_t *toc);
-/* -EBADMSG: not a valid header for this slot. After 0 table and records lie within the slot. */
+
+enum {
+    FB_DISK_NONE = 1, /* a page of zeros: never written, or not sealed to the end */
+    FB_DISK_FOREIGN,  /* whole, but of another version, cache, slot or size */
+};
+
+/* The header at the start of `page` (FB_DISK_PAGE bytes, aligned to 8). 0: table and records lie
+ * within the slot; FB_DISK_NONE, FB_DISK_FOREIGN; -EBADMSG: damaged. */
+FB_MUST_CHECK int fb_disk_page_check(const uint8_t *page, const uint64_t cache_id[2], uint32_t slot,
+                                     uint64_t segment_bytes);
+/* The same without a page around it: anything but 0 is -EBADMSG. */
 FB_MUST_CHECK int fb_disk_header_check(const struct fb_disk_header *header,
                                        const uint64_t cache_id[2], uint32_t slot,
                                        uint64_t segment_bytes);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "store/test_store.h"
@@ -350,6 +351,75 @@ static void flip(const char *dir, const char *name, struct fb_rand *r, unsigned 
     close(fd);
 }
 
+static void flip_at(const char *dir, off_t at)
+{
+    char path[PATH_MAX + 64];
+    uint8_t byte;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/segments", dir);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+/* Each place counts once, whatever stands there; slots that were never written count for nothing. */
+static void damage_headers(unsigned mask)
+{
+    const off_t places[] = {0 /* magic */, 12 /* slot */, 16 /* cache */, 56, 120 /* sum */};
+    struct world w = {.slots = 8};
+    const char *dir;
+
+    world_make(&w, mask);
+    dir = mask == WITH_PMEM ? w.pmem_dir : w.nvme_dir;
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(places); i++) {
+        world_open(&w);
+        assert_int_equal(metric(&w, FB_SM_DAMAGED_SEGMENTS), 0);
+        append(&w, file_of_size(&w, 4097, 0), 0, 0);
+        fb_segment_close_open(w.store, &w.store->tiers[0]);
+        append(&w, file_of_size(&w, 100, 0), 0, 0);
+        fb_store_close(w.store, false);
+        flip_at(dir, places[i]);
+        world_open(&w);
+        assert_int_equal(metric(&w, FB_SM_DAMAGED_SEGMENTS), 1);
+        assert_int_equal(metric(&w, FB_SM_RECOVERED), 1);
+        world_recount(&w);
+        fb_store_close(w.store, true);
+        flip_at(dir, places[i]); /* back again, so that the next round finds all as it was */
+    }
+    w.store = NULL;
+    world_end(&w);
+}
+
+static void test_damaged_headers(void **state)
+{
+    (void)state;
+    damage_headers(WITH_NVME);
+    damage_headers(WITH_PMEM);
+}
+
+/* The segments are whole, the directory says that they are not its own: nothing was damaged. */
+static void test_reset_is_no_damage(void **state)
+{
+    struct world w = {0};
+    char path[PATH_MAX + 64];
+
+    (void)state;
+    world_make(&w, WITH_NVME);
+    world_open(&w);
+    fill(&w);
+    fb_store_close(w.store, false);
+    snprintf(path, sizeof path, "%s/superblock", w.nvme_dir);
+    assert_int_equal(unlink(path), 0);
+    world_open(&w);
+    assert_int_equal(metric(&w, FB_SM_RECOVERED), 0);
+    assert_int_equal(metric(&w, FB_SM_DAMAGED_SEGMENTS), 0);
+    world_end(&w);
+}
+
 static void cut_file(const char *dir, struct fb_rand *r)
 {
     char path[PATH_MAX + 64];
@@ -507,6 +577,8 @@ int main(void)
         cmocka_unit_test(test_other_block_size),
         cmocka_unit_test(test_small_tables),
         cmocka_unit_test(test_forged_tables),
+        cmocka_unit_test(test_damaged_headers),
+        cmocka_unit_test(test_reset_is_no_damage),
         cmocka_unit_test(test_flips_while_open),
         cmocka_unit_test(test_flips_while_closed),
         cmocka_unit_test(test_truncation_while_open),

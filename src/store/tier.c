@@ -240,10 +240,11 @@ int fb_tier_scan(struct fb_tier *tier, uint32_t slot, struct fb_disk_header *ret
     if (!tier->ops->scan)
         return 0;
     r = tier->ops->scan(tier, slot, page);
-    if (r < 0)
-        return r;
-    memcpy(ret_header, page, sizeof *ret_header);
-    *ret_valid = fb_disk_header_check(ret_header, tier->files->id, slot, tier->segment_bytes) == 0;
+    if (r == 0)
+        r = fb_disk_page_check(page, tier->files->id, slot, tier->segment_bytes);
+    *ret_valid = r == 0;
+    if (*ret_valid)
+        memcpy(ret_header, page, sizeof *ret_header);
     tier->slot[slot].has_space = *ret_valid || fb_tier_files_has_data(tier, slot);
-    return 0;
+    return r < 0 ? r : 0;
 }

@@ -154,8 +154,9 @@ struct fb_tier_read {
 void fb_tier_read(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
 
 /* At start, each slot once and best in rising order: the header of a slot as it stands on the
- * medium; *ret_valid false for a free, foreign or damaged one. Synchronous. One thread, before any
- * take(). */
+ * medium. 0: *ret_valid says whether there is one, false for a slot that is free or foreign.
+ * Negative: it cannot be read, or (-EBADMSG) is damaged; the slot is to be given back all the same.
+ * Synchronous. One thread, before any take(). */
 FB_MUST_CHECK int fb_tier_scan(struct fb_tier *tier, uint32_t slot,
                                struct fb_disk_header *ret_header, bool *ret_valid);
 

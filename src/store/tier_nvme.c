@@ -242,7 +242,6 @@ static int scan_ahead(struct fb_tier *tier, uint32_t first)
     return 0;
 }
 
-/* A header that cannot be read is one that is not there: the slot is dropped, not the whole tier. */
 static int nvme_scan(struct fb_tier *tier, uint32_t slot, uint8_t *ret_page)
 {
     struct nvme *n = tier->state;
@@ -256,9 +255,8 @@ static int nvme_scan(struct fb_tier *tier, uint32_t slot, uint8_t *ret_page)
         i = 0;
     }
     if (n->scan_result[i] < 0)
-        memset(ret_page, 0, FB_DISK_PAGE);
-    else
-        memcpy(ret_page, n->scan_pages + (size_t)i * FB_DISK_PAGE, FB_DISK_PAGE);
+        return n->scan_result[i];
+    memcpy(ret_page, n->scan_pages + (size_t)i * FB_DISK_PAGE, FB_DISK_PAGE);
     return 0;
 }
 

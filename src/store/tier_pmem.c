@@ -114,8 +114,10 @@ static int pmem_scan(struct fb_tier *tier, uint32_t slot, uint8_t *ret_page)
     ssize_t n = pread(fb_tier_file_of(tier, slot)->fd, ret_page, FB_DISK_PAGE,
                       (off_t)fb_tier_file_offset(tier, slot));
 
-    if (n != (ssize_t)FB_DISK_PAGE)
-        memset(ret_page, 0, FB_DISK_PAGE);
+    if (n < 0)
+        return -errno;
+    /* What lies beyond the end of a file reads as zeros. */
+    memset(ret_page + n, 0, FB_DISK_PAGE - (size_t)n);
     return 0;
 }
 
