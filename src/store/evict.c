@@ -12,6 +12,8 @@
 #include "core/mem.h"
 #include "store/store_priv.h"
 
+#define FORGET_PASSES 3 /* through the index, for a file with more blocks than that has room */
+
 struct emptying {
     struct fb_store *store;
     struct fb_segment *segment;
@@ -148,6 +150,13 @@ void fb_store_forget(struct fb_store *store, uint32_t file)
     uint64_t blocks = fb_max_u64(1, fb_div_up(size, store->block_bytes));
     struct fb_index_entry old;
 
+    /* A huge file of which little can be here: the table is the shorter way. A second pass finds what
+     * was moved during the first. */
+    if (blocks > fb_index_capacity(store->index)) {
+        for (int pass = 0; pass < FORGET_PASSES; pass++)
+            (void)fb_index_remove_file(store->index, file, fb_files_items(store->files, file));
+        return;
+    }
     blocks = fb_min_u64(blocks, UINT32_MAX);
     for (uint64_t b = 0; b < blocks && fb_files_items(store->files, file) > 0; b++)
         (void)fb_index_remove(store->index, fb_item_key(file, (uint32_t)b), &old);

@@ -74,6 +74,11 @@ bool fb_index_clear(struct fb_index *index, uint64_t key, unsigned which, uint64
 /* Removes the entry; *ret_old says what it held. False: none. */
 bool fb_index_remove(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_old);
 
+/* Removes every entry whose key has these upper 32 bits, by a walk through the whole table that
+ * lets others in between; ends early after `count` of them. Returns how many went: an entry that
+ * comes or is moved meanwhile may be missed. */
+uint64_t fb_index_remove_file(struct fb_index *index, uint32_t file, uint64_t count);
+
 /* Looks an entry up under the lock, and misses none; hold() also calls watch.hold before it lets
  * the lock go. False: none. */
 bool fb_index_look(struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry);

@@ -440,6 +440,48 @@ static void test_refused(void **state)
     world_end(&w);
 }
 
+/* One block near the end of 100 TiB: by blocks this would take minutes. */
+static void test_forget_sparse(void **state)
+{
+    const uint64_t size = 100ull << 40;
+    struct world w = {.block_bytes = 64u << 10};
+    struct fb_files *files;
+    struct fb_attr attr;
+    uint32_t id, old, other;
+    uint8_t data[100] = {1};
+    int64_t start;
+
+    (void)state;
+    world_make(&w, WITH_DRAM | WITH_NVME);
+    world_open(&w);
+    files = fb_store_files(w.store);
+    attr = world_attr(&w, 0, 0);
+    attr.version.size = size;
+    assert_int_equal(fb_files_put(files, WORLD_SOURCE, "sparse", &attr, 1, &id, &old),
+                     FB_FILES_NEW);
+    other = world_put(&w, 3);
+    assert_int_equal(world_append(&w, 3, other, 0, 0), 0);
+    for (unsigned tier = 0; tier < 2; tier++)
+        for (uint32_t i = 1; i <= 3; i++) {
+            struct fb_item item = {.file = id,
+                                   .block = (uint32_t)(size / w.block_bytes) - i * i,
+                                   .length = sizeof data,
+                                   .data = data};
+
+            assert_int_equal(fb_store_append(w.store, tier, &item), 0);
+        }
+    assert_int_equal(fb_files_items(files, id), 3);
+    start = fb_now_ns();
+    fb_store_forget(w.store, id);
+    assert_true(fb_now_ns() - start < 5 * FB_NS_PER_S);
+    assert_int_equal(fb_files_items(files, id), 0);
+    assert_int_equal(fb_files_items(files, other), 1);
+    world_recount(&w);
+    fb_files_unref(files, id, 1);
+    fb_files_unref(files, other, 1);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_sources),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forget_sparse),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
