@@ -1,12 +1,15 @@
 /*
  * cache/budget.h - how --memory is split, and how large segments are. Pure arithmetic.
  *
- *     memory = rest (fixed + 2%) + tables (index, segment and file tables) + buffers + staging +
- * DRAM segments
+ *     memory = rest + tables + buffers + staging + DRAM segments
  *
- * Tables take an eighth of the memory, or less when the tiers could never hold that many items;
- * buffers a sixteenth within bounds; the NVMe tier's staging three segments. What remains is the
- * DRAM tier; too little for four segments means that there is none.
+ * rest     12 MiB and 2%: code, stacks, requests, what the kernel was told of
+ * tables   index, segment and file table: an eighth, or less when the tiers could never hold that
+ *          many items
+ * buffers  a sixteenth within bounds for what comes from sources, half as much for media
+ * staging  three segments of each persistent tier, where segments are built
+ *
+ * What remains is the DRAM tier; too little for four segments means that there is none.
  */
 #ifndef FB_CACHE_BUDGET_H
 #define FB_CACHE_BUDGET_H

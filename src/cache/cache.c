@@ -195,6 +195,59 @@ struct fb_metrics *fb_cache_metrics(struct fb_cache *cache)
 
 /* ---- volumes ---- */
 
+/* All volumes of a source believe a record for the shortest of their TTLs. Under fetch_lock. */
+static void share_ttl(struct fb_cache *cache, uint16_t source)
+{
+    struct fb_list *it, *tmp;
+    int64_t shortest = INT64_MAX;
+
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (v->id == source && v->config.metadata_ttl_ns < shortest)
+            shortest = v->config.metadata_ttl_ns;
+    }
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (v->id == source)
+            atomic_store_explicit(&v->ttl_ns, shortest, memory_order_relaxed);
+    }
+}
+
+static void shorten(void *arg, uint32_t file)
+{
+    struct fb_volume *volume = arg;
+    struct fb_files *files = volume->cache->files;
+    int64_t most = fb_now_ns() + volume->config.metadata_ttl_ns;
+
+    if (fb_files_valid_until(files, file) > most)
+        fb_files_set_valid_until(files, file, most);
+    fb_files_unref(files, file, 1);
+}
+
+void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file)
+{
+    struct fb_volume *told[FB_VOLUMES_MAX];
+    struct fb_list *it, *tmp;
+    unsigned count = 0;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (v->id == source && v->config.retired && count < FB_VOLUMES_MAX) {
+            v->busy++;
+            told[count++] = v;
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    for (unsigned i = 0; i < count; i++) {
+        told[i]->config.retired(told[i]->config.arg, file);
+        fb_volume_leave(told[i]);
+    }
+}
+
 int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
                      const struct fb_volume_config *config, struct fb_volume **ret_volume,
                      struct fb_error *err)
@@ -212,10 +265,14 @@ int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
     volume->source = source;
     volume->config = *config;
     fb_list_init(&volume->pending);
+    fb_list_init(&volume->alone);
     fb_cond_init(&volume->idle);
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_push_back(&cache->volumes, &volume->link);
+    share_ttl(cache, volume->id);
     fb_mutex_unlock(&cache->fetch_lock);
+    /* What another mount of this source, or one before, believes for longer than we do. */
+    fb_files_visit(cache->files, volume->id, "", shorten, volume);
     *ret_volume = volume;
     return 0;
 }
@@ -249,7 +306,9 @@ void fb_volume_detach(struct fb_volume *volume)
     while (volume->busy > 0 || volume->running > 0)
         fb_cond_wait(&volume->idle, &cache->fetch_lock, FB_NEVER_NS);
     fb_list_remove(&volume->link);
+    share_ttl(cache, volume->id);
     fb_mutex_unlock(&cache->fetch_lock);
+    fb_buffer_account_close(cache->fetch_pool, volume->account);
     fb_cond_destroy(&volume->idle);
     free(volume);
 }
@@ -283,8 +342,7 @@ static void evict_one(void *arg, uint32_t file)
 
     fb_store_forget(cache->store, file);
     fb_files_set_valid_until(cache->files, file, 0);
-    if (volume->config.retired)
-        volume->config.retired(volume->config.arg, file);
+    fb_volumes_retired(cache, volume->id, file);
     fb_files_unref(cache->files, file, 1);
 }
 

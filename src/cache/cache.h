@@ -134,10 +134,11 @@ struct fb_lookup {
     /* in */
     struct fb_volume *volume;
     struct fb_caller caller;
-    int64_t deadline_ns;  /* 0: the volume's timeout from now */
-    const char *path;     /* lives until done */
-    bool revalidate;      /* ask the source, however young the record */
-    _Atomic bool *cancel; /* NULL, or set to true at any time: then done() comes soon, -EINTR */
+    int64_t deadline_ns; /* 0: the volume's timeout from now */
+    const char *path;    /* lives until done */
+    bool revalidate;     /* ask the source, however young the record */
+    _Atomic bool
+        *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_lookup *lookup);
     void *arg;
     /* out */
@@ -187,7 +188,8 @@ struct fb_read {
     uint32_t length; /* at most FB_READ_MAX */
     uint8_t door;
     bool may_wait; /* the calling thread may wait for a medium: quicker for one read at a time */
-    _Atomic bool *cancel; /* NULL, or set to true at any time: then done() comes soon, -EINTR */
+    _Atomic bool
+        *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_read *read);
     void *arg;
     /* out */
@@ -202,6 +204,7 @@ struct fb_read {
     unsigned medium_count; /* then for pieces on a medium */
     struct fb_buffer_wait wait;
     struct fb_buffer_pool *wait_pool;
+    bool alone; /* what it fetches is not kept: only the bytes asked for, for nobody else */
     struct fb_list link; /* among those who wait for buffers */
 };
 

@@ -19,6 +19,7 @@
 #include "base/list.h"
 #include "cache/budget.h"
 #include "cache/cache.h"
+#include "core/limits.h"
 #include "core/lock.h"
 #include "policy/evict.h"
 #include "proto/access.h"
@@ -70,9 +71,13 @@ struct fb_volume {
     struct fb_cache *cache;
     struct fb_source *source;
     struct fb_volume_config config;
+    _Atomic int64_t ttl_ns; /* the shortest of all volumes of this source */
     uint16_t id;
+    struct fb_buffer_account
+        *account; /* in the fetch pool: hung, it cannot use up the others' part */
     struct fb_list link;
-    struct fb_list pending; /* fetches not yet sent, guarded by fetch_lock */
+    struct fb_list alone;   /* fetches that are shared with nobody, guarded by fetch_lock */
+    struct fb_list pending; /* fetches not yet sent, likewise */
     unsigned running;       /* requests at the source, likewise */
     unsigned busy;          /* callbacks of ours that have not returned, likewise */
     struct fb_cond idle;
@@ -90,6 +95,9 @@ void fb_fetch_pump(struct fb_volume *volume);
 void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns);
 /* Ends the waiting of cancelled reads; their fetches go on. */
 void fb_fetch_cancel(struct fb_cache *cache);
+
+/* Tells the doors of all volumes of a source that a record is no longer current. */
+void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);
@@ -113,10 +121,12 @@ FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int
 /* Ends the waiting of cancelled look-ups. */
 void fb_meta_cancel(struct fb_cache *cache);
 
-/* Relaxed: a hint that is looked at ten times a second. */
-static inline bool fb_cancelled(const _Atomic bool *cancel)
+/* A signal came, and it ends the program: nobody will miss the answer. Other signals leave a wait as
+ * it is, as on any disk file system. Relaxed: a hint that is looked at ten times a second. */
+static inline bool fb_cancelled(const _Atomic bool *cancel, const struct fb_caller *caller)
 {
-    return cancel && atomic_load_explicit(cancel, memory_order_relaxed);
+    return cancel && atomic_load_explicit(cancel, memory_order_relaxed) &&
+           fb_task_is_dying(caller->pid);
 }
 
 /* watch.c */

@@ -19,7 +19,7 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define RUN_MAX 32u /* items in one request */
+#define RUN_MAX 64u /* items in one request; of 128 KiB or more they make FB_SOURCE_READ_MAX */
 
 enum fetch_state {
     FETCH_QUEUED,
@@ -36,7 +36,9 @@ struct fetch {
     uint64_t key;
     uint32_t file; /* with a reference */
     uint32_t block;
-    uint32_t length;
+    uint32_t skip;   /* bytes of the item before what is fetched; 0 for what is to be kept */
+    uint32_t length; /* fetched */
+    bool alone;      /* for one read, and not kept: in the volume's list instead of the table */
     enum fetch_state state;
     int64_t deadline_ns;
     struct fb_caller caller;
@@ -56,14 +58,17 @@ static struct fb_list *bucket(struct fb_cache *cache, uint64_t key)
     return &cache->fetches[fb_mix64(key) % FB_FETCH_BUCKETS];
 }
 
-static struct fetch *find_locked(struct fb_cache *cache, uint64_t key)
+/* Two mounts of one source know a file by the same id, but each asks for itself: a mount that hangs or
+ * ends must not fail the other's reads. */
+static struct fetch *find_locked(struct fb_cache *cache, const struct fb_volume *volume,
+                                 uint64_t key)
 {
     struct fb_list *head = bucket(cache, key), *it, *tmp;
 
     FB_LIST_FOREACH (it, tmp, head) {
         struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
 
-        if (f->key == key)
+        if (f->key == key && f->volume == volume)
             return f;
     }
     return NULL;
@@ -82,9 +87,17 @@ static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
     f->file = read->file;
     f->block = piece->block;
     f->length = piece->item_length;
+    f->alone = read->alone;
+    if (f->alone) {
+        uint64_t end = fb_align_up((uint64_t)piece->offset + piece->length, FB_IO_ALIGN);
+
+        f->skip = (uint32_t)fb_align_down(piece->offset, FB_IO_ALIGN);
+        f->length = (uint32_t)fb_min_u64(end, piece->item_length) - f->skip;
+    }
     f->deadline_ns = read->deadline_ns;
     f->caller = read->caller;
     fb_list_init(&f->waiters);
+    fb_list_init(&f->table_link);
     fb_list_init(&f->queue_link);
     fb_files_ref(read->volume->cache->files, f->file, 1);
     return f;
@@ -95,6 +108,12 @@ static void fetch_free(struct fetch *f)
     fb_files_unref(f->volume->cache->files, f->file, 1);
     fb_buffer_put(f->buffer);
     free(f);
+}
+
+static void take_bytes(struct fb_piece *piece, struct fetch *f)
+{
+    piece->buffer = fb_buffer_ref(f->buffer);
+    piece->data = piece->buffer->data + (piece->offset - f->skip);
 }
 
 /* Takes `buffer` over. The caller pumps when it has no more to add. */
@@ -110,20 +129,19 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
         return;
     }
     fb_mutex_lock(&cache->fetch_lock);
-    f = find_locked(cache, fresh->key);
+    f = fresh->alone ? NULL : find_locked(cache, fresh->volume, fresh->key);
     if (!f) {
         f = fresh;
         fresh = NULL;
         piece->outcome = FB_ACCESS_FETCHED;
-        fb_list_push_back(bucket(cache, f->key), &f->table_link);
+        fb_list_push_back(f->alone ? &f->volume->alone : bucket(cache, f->key), &f->table_link);
         fb_list_push_back(&f->volume->pending, &f->queue_link);
     } else {
         piece->outcome = FB_ACCESS_JOINED;
     }
     answered = f->state == FETCH_ANSWERED;
     if (answered) {
-        piece->buffer = fb_buffer_ref(f->buffer);
-        piece->data = piece->buffer->data + piece->offset;
+        take_bytes(piece, f);
     } else {
         fb_list_push_back(&f->waiters, &piece->link);
     }
@@ -151,10 +169,8 @@ static void fetch_answer(struct fetch *f, int result)
         struct fb_piece *piece = FB_LIST_ENTRY(it, struct fb_piece, link);
 
         fb_list_remove(it);
-        if (result == 0) {
-            piece->buffer = fb_buffer_ref(f->buffer);
-            piece->data = piece->buffer->data + piece->offset;
-        }
+        if (result == 0)
+            take_bytes(piece, f);
         fb_piece_done(piece, result, piece->outcome);
     }
 }
@@ -201,7 +217,7 @@ static bool may_keep(struct run *run)
 
     if (run->volume->config.bypass)
         return false;
-    if (fb_version_settled(v, fb_wall_ns() - FB_NS_PER_MS))
+    if (!run->fetches[0]->alone && fb_version_settled(v, fb_wall_ns() - FB_NS_PER_MS))
         return true;
     fb_metric_add(&cache->metrics, FB_CM_UNSETTLED, run->count);
     return false;
@@ -261,19 +277,21 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
 
     if (most == 0)
         most = 1;
-    for (unsigned back = 1; back < most && f->block > 0; back++) {
-        struct fetch *before = find_locked(cache, f->key - 1);
+    for (unsigned back = 1; back < most && f->block > 0 && !first->alone; back++) {
+        struct fetch *before = find_locked(cache, volume, f->key - 1);
 
-        if (!before || before->state != FETCH_QUEUED || before->volume != volume)
+        if (!before || before->state != FETCH_QUEUED)
             break;
         f = before;
     }
     run->volume = volume;
-    while (f && f->state == FETCH_QUEUED && f->volume == volume && run->count < most) {
+    while (f && f->state == FETCH_QUEUED && run->count < most) {
+        bool last = f->block == UINT32_MAX || f->alone;
+
         f->state = FETCH_RUNNING;
         fb_list_remove(&f->queue_link);
         run->fetches[run->count++] = f;
-        f = f->block == UINT32_MAX ? NULL : find_locked(cache, f->key + 1);
+        f = last ? NULL : find_locked(cache, volume, f->key + 1);
     }
 }
 
@@ -289,7 +307,7 @@ static struct fb_source_job *run_job(struct run *run)
         return NULL;
     job->caller = first->caller;
     job->deadline_ns = first->deadline_ns;
-    job->offset = (uint64_t)first->block * cache->config.block_bytes;
+    job->offset = (uint64_t)first->block * cache->config.block_bytes + first->skip;
     job->expected = *fb_files_version(cache->files, first->file);
     job->expect = &job->expected;
     for (unsigned i = 0; i < run->count; i++) {
@@ -366,6 +384,7 @@ void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
             if (f->deadline_ns > now_ns)
                 continue;
             f->state = FETCH_RUNNING; /* nobody gathers it; joiners still get its answer */
+            volume->busy++;
             fb_list_remove(it);
             fb_list_push_back(&expired, it);
         }
@@ -373,33 +392,43 @@ void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
     fb_mutex_unlock(&cache->fetch_lock);
     FB_LIST_FOREACH (it, tmp, &expired) {
         struct fetch *f = FB_LIST_ENTRY(it, struct fetch, queue_link);
+        struct fb_volume *volume = f->volume;
 
         fb_list_remove(it);
         fetch_answer(f, -ETIMEDOUT);
         fetch_free(f);
+        fb_volume_leave(volume);
+    }
+}
+
+static void collect_cancelled(struct fb_list *fetches, struct fb_list *cancelled)
+{
+    struct fb_list *it, *tmp, *w, *wtmp;
+
+    FB_LIST_FOREACH (it, tmp, fetches) {
+        struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
+
+        FB_LIST_FOREACH (w, wtmp, &f->waiters) {
+            struct fb_read *read = FB_LIST_ENTRY(w, struct fb_piece, link)->read;
+
+            if (!fb_cancelled(read->cancel, &read->caller))
+                continue;
+            fb_list_remove(w);
+            fb_list_push_back(cancelled, w);
+        }
     }
 }
 
 void fb_fetch_cancel(struct fb_cache *cache)
 {
-    struct fb_list cancelled, *it, *tmp, *w, *wtmp;
+    struct fb_list cancelled, *it, *tmp;
 
     fb_list_init(&cancelled);
     fb_mutex_lock(&cache->fetch_lock);
-    for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++) {
-        FB_LIST_FOREACH (it, tmp, &cache->fetches[i]) {
-            struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
-
-            FB_LIST_FOREACH (w, wtmp, &f->waiters) {
-                struct fb_piece *piece = FB_LIST_ENTRY(w, struct fb_piece, link);
-
-                if (!fb_cancelled(piece->read->cancel))
-                    continue;
-                fb_list_remove(w);
-                fb_list_push_back(&cancelled, w);
-            }
-        }
-    }
+    for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++)
+        collect_cancelled(&cache->fetches[i], &cancelled);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes)
+        collect_cancelled(&FB_LIST_ENTRY(it, struct fb_volume, link)->alone, &cancelled);
     fb_mutex_unlock(&cache->fetch_lock);
     FB_LIST_FOREACH (it, tmp, &cancelled) {
         fb_list_remove(it);

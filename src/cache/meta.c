@@ -2,11 +2,16 @@
  * Names: look-ups answered from the file table, or by the source.
  *
  *     lookup(path):
- *         record current and valid ──────────────► answer
- *         a question for this path under way ────► wait for its answer (unless a fresh one is
- * demanded) else ask the source: attributes ──► same version: valid for another TTL other version:
- * new record; the old one's items go, its door is told no such file ► record and items go outage
- * ──────► what is known stays true for a second; unknown: the error
+ *         record current and valid ──────────► answer
+ *         a question for this path under way ► wait for its answer (unless a fresh one is demanded)
+ *         else ask the source:
+ *             attributes ───► same version: valid for another TTL
+ *                             other version: new record; the old one's items go, the doors are told
+ *             no such file ─► record and items go
+ *             outage ───────► what is known stays true for a second; unknown: the error
+ *
+ * Several mounts of one source share its records. A record is valid for the shortest of their TTLs,
+ * and when it is retired all their doors are told.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,8 +43,7 @@ static void retire(struct fb_volume *volume, uint32_t old)
     struct fb_cache *cache = volume->cache;
 
     fb_store_forget(cache->store, old);
-    if (volume->config.retired)
-        volume->config.retired(volume->config.arg, old);
+    fb_volumes_retired(cache, volume->id, old);
     fb_files_unref(cache->files, old, 1);
 }
 
@@ -47,7 +51,7 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
                  uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
-    int64_t until_ns = fb_now_ns() + volume->config.metadata_ttl_ns;
+    int64_t until_ns = fb_now_ns() + atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
     uint32_t old = FB_FILE_NONE;
     int rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
 
@@ -153,7 +157,8 @@ static int ask(struct fb_lookup *lookup)
 {
     struct fb_volume *volume = lookup->volume;
     struct fb_cache *cache = volume->cache;
-    bool shared = !lookup->revalidate && volume->config.metadata_ttl_ns > 0;
+    bool shared =
+        !lookup->revalidate && atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed) > 0;
     struct question *q = fb_alloc(sizeof *q);
     char *path = fb_strdup(lookup->path);
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, lookup->path);
@@ -233,7 +238,9 @@ void fb_meta_cancel(struct fb_cache *cache)
             struct question *q = FB_LIST_ENTRY(it, struct question, link);
 
             FB_LIST_FOREACH (w, wtmp, &q->waiters) {
-                if (!fb_cancelled(FB_LIST_ENTRY(w, struct fb_lookup, link)->cancel))
+                struct fb_lookup *lookup = FB_LIST_ENTRY(w, struct fb_lookup, link);
+
+                if (!fb_cancelled(lookup->cancel, &lookup->caller))
                     continue;
                 fb_list_remove(w);
                 fb_list_push_back(&cancelled, w);

@@ -1,16 +1,17 @@
 /*
  * Placement: which tier an item enters, what leaves to make room, what moves.
  *
- *     admit(item):                                        FitCache's order
+ *     admit(item):                                                       FitCache's order
  *         the fastest tier with room takes it
  *         no tier has room: the fastest tier evicts a segment (its policy chooses), then takes it
  *     evict(tier):
  *         live items that are current, worth keeping and without another copy move to the next
- * tier, which evicts in turn when it is full; the rest is forgotten promote(item): a copy in DRAM
- * when there is room without evicting; its place below is kept
+ *         tier, which evicts in turn when it is full; the rest is forgotten
+ *     promote(item): a copy in DRAM when there is room without evicting; its place below is kept
+ *     save():        at the end of the daemon, DRAM's items move into free room below
  *
- * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for
- * disk writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
+ * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for disk
+ * writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
  * counted.
  */
 #include <errno.h>

@@ -2,8 +2,9 @@
  * A read, from request to answer.
  *
  *     1. split      one piece for each item the range touches; pin what the store has
- *     2. buffers    for pieces that miss or lie on a medium, all at once (fetch pool, then medium
- * pool; always in this order, so that reads cannot wait for each other in a circle)
+ *     2. buffers    for pieces that miss or lie on a medium, all at once: first from the fetch pool,
+ *                   then from the medium pool; always in this order, so that reads cannot wait for
+ *                   each other in a circle
  *     3. start      media are read, misses join or begin a fetch
  *     4. join       the last piece answers the read; a medium that fails or lies turns into a miss
  *     5. release    the door has sent the bytes: pins and buffers go back
@@ -104,18 +105,22 @@ static void medium_done(struct fb_store_read *medium)
 {
     struct fb_piece *piece = FB_CONTAINER_OF(medium, struct fb_piece, medium);
     struct fb_read *read = piece->read;
-    struct fb_cache *cache = read->volume->cache;
+    struct fb_volume *volume = read->volume;
+    struct fb_cache *cache = volume->cache;
     uint32_t file = read->file, block = piece->block, length = piece->item_length;
     struct fb_buffer *buffer = piece->buffer;
     const uint8_t *data = medium->data;
     bool promote;
 
+    /* Once the piece is done the read may be gone; the volume stays until we leave it. */
+    fb_volume_enter(volume);
     fb_store_unpin(cache->store, &piece->pin);
     piece->pinned = false;
     if (medium->result < 0) {
         piece->buffer = NULL;
         fb_fetch_join(piece, buffer);
-        fb_fetch_pump(read->volume);
+        fb_fetch_pump(volume);
+        fb_volume_leave(volume);
         return;
     }
     piece->data = data;
@@ -129,6 +134,7 @@ static void medium_done(struct fb_store_read *medium)
     fb_piece_done(piece, 0, FB_ACCESS_MEDIUM);
     if (promote)
         consider_promotion(cache, file, block, length, buffer, data);
+    fb_volume_leave(volume);
 }
 
 /* All buffers are there. `left` counts the pieces to come and this call. */
@@ -161,6 +167,7 @@ static void start(struct fb_read *read)
     piece_left(read);
     if (pump)
         fb_fetch_pump(volume);
+    fb_volume_leave(volume); /* entered in fb_cache_read */
 }
 
 static void wait_over(struct fb_buffer_wait *wait);
@@ -170,21 +177,23 @@ static bool want_buffers(struct fb_read *read, struct fb_buffer_pool *pool, unsi
                          struct fb_buffer **ret_buffers)
 {
     struct fb_cache *cache = read->volume->cache;
+    struct fb_buffer_account *account = pool == cache->fetch_pool ? read->volume->account : NULL;
+    bool got;
 
-    if (count == 0 || fb_buffer_get_many(pool, count, ret_buffers, NULL))
+    if (count == 0 || fb_buffer_get_many(pool, account, count, ret_buffers, NULL))
         return true;
-    /* Listed before it stands in line: `ready` may come at once, and takes it off the list. */
+    /* `ready` may come at once; it waits for the lock, and takes the read off the list. */
     fb_mutex_lock(&cache->fetch_lock);
     read->wait_pool = pool;
     read->wait.ready = wait_over;
     fb_list_init(&read->wait.link);
-    if (fb_buffer_get_many(pool, count, ret_buffers, &read->wait)) {
-        fb_mutex_unlock(&cache->fetch_lock);
-        return true;
-    }
-    fb_list_push_back(&cache->waiting, &read->link);
+    got = fb_buffer_get_many(pool, account, count, ret_buffers, &read->wait);
+    if (!got)
+        fb_list_push_back(&cache->waiting, &read->link);
     fb_mutex_unlock(&cache->fetch_lock);
-    return false;
+    if (!got)
+        fb_buffer_serve(pool); /* the read may be over when this returns */
+    return got;
 }
 
 static void want_medium_buffers(struct fb_read *read)
@@ -214,7 +223,7 @@ static int wait_is_over(struct fb_read *read, int64_t now_ns)
 {
     struct fb_source_stats stats;
 
-    if (fb_cancelled(read->cancel))
+    if (fb_cancelled(read->cancel, &read->caller))
         return -EINTR;
     if (read->deadline_ns <= now_ns)
         return -ETIMEDOUT;
@@ -227,15 +236,17 @@ static int wait_is_over(struct fb_read *read, int64_t now_ns)
 /* A read that waited for buffers in vain, with the reason in its result. */
 static void give_up(struct fb_read *read)
 {
+    struct fb_volume *volume = read->volume;
     int result = read->result;
 
-    if (read->wait_pool == read->volume->cache->medium_pool)
+    if (read->wait_pool == volume->cache->medium_pool)
         for (unsigned i = 0; i < read->fetch_count; i++)
             fb_buffer_put(read->buffers[i]);
     for (unsigned i = 0; i < read->piece_count; i++)
         if (!read->pieces[i].data)
             fb_piece_done(&read->pieces[i], result, FB_ACCESS_FAILED);
     piece_left(read);
+    fb_volume_leave(volume);
 }
 
 void fb_read_expire(struct fb_cache *cache, int64_t now_ns)
@@ -287,7 +298,9 @@ static void split(struct fb_read *read, uint64_t size)
         piece->result = 0;
         at += piece->length;
 
-        rc = fb_store_pin(cache->store, fb_item_key(read->file, piece->block), &piece->pin);
+        rc = read->volume->config.bypass
+                 ? FB_STORE_MISS
+                 : fb_store_pin(cache->store, fb_item_key(read->file, piece->block), &piece->pin);
         piece->pinned = rc != FB_STORE_MISS;
         /* Lengths follow from the version; an entry that disagrees is not this item. */
         if (piece->pinned && piece->pin.length != piece->item_length) {
@@ -305,10 +318,17 @@ static void split(struct fb_read *read, uint64_t size)
     }
 }
 
+/* Blocks have 32-bit numbers. */
+static bool beyond_blocks(const struct fb_cache *cache, uint64_t end)
+{
+    return end > 0 && (end - 1) / cache->config.block_bytes > UINT32_MAX;
+}
+
 void fb_cache_read(struct fb_read *read)
 {
     struct fb_volume *volume = read->volume;
     struct fb_cache *cache = volume->cache;
+    const struct fb_version *version;
 
     read->piece_count = 0;
     read->fetch_count = 0;
@@ -319,13 +339,21 @@ void fb_cache_read(struct fb_read *read)
         read->deadline_ns = fb_now_ns() + volume->config.timeout_ns;
     if (read->length > FB_READ_MAX)
         read->length = FB_READ_MAX;
-    split(read, fb_files_version(cache->files, read->file)->size);
+    version = fb_files_version(cache->files, read->file);
+    if (beyond_blocks(cache, fb_min_u64(version->size, read->offset + read->length))) {
+        read->result = -EFBIG;
+        read->done(read);
+        return;
+    }
+    split(read, version->size);
     atomic_store_explicit(&read->left, read->fetch_count + read->medium_count + 1,
                           memory_order_relaxed);
     if (read->fetch_count + read->medium_count == 0) {
         piece_left(read);
         return;
     }
+    read->alone = volume->config.bypass || !fb_version_settled(version, fb_wall_ns());
+    fb_volume_enter(volume); /* left in start, or in give_up */
     if (want_buffers(read, cache->fetch_pool, read->fetch_count, read->buffers))
         want_medium_buffers(read);
 }
@@ -354,6 +382,8 @@ int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller, 
     uint64_t size = fb_files_version(cache->files, file)->size;
     uint64_t at = offset, end = fb_min_u64(size, offset + length);
 
+    if (beyond_blocks(cache, end))
+        return -EFBIG;
     while (at < end) {
         uint32_t block = (uint32_t)(at / block_bytes);
         uint32_t in_item = (uint32_t)(at % block_bytes);

@@ -446,6 +446,113 @@ static void a_hung_source_ends_at_the_deadline(void **state)
     let_go(f, b);
 }
 
+/* A source that hangs must not use up what the others need. */
+static void a_hung_source_leaves_others_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_posix_config posix = {.root = source_path, .threads = 8};
+    struct reader readers[64];
+    struct fb_volume *healthy;
+    struct fb_source *source;
+    uint8_t data[1000];
+    uint32_t large, file;
+
+    f->volume_config.timeout_ns = FB_NS_PER_S;
+    open_cache(f);
+    assert_int_equal(fb_source_posix_open(&posix, &source, NULL), 0);
+    assert_int_equal(fb_volume_attach(f->cache, source, &f->volume_config, &healthy, NULL), 0);
+    large = look_up(f, "large");
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(readers); i++)
+        readers[i] = (struct reader){.f = f,
+                                     .file = large,
+                                     .size = 40 * MIB,
+                                     .seed = 3,
+                                     .offset = (uint64_t)i * MIB / 2,
+                                     .length = MIB};
+    run_readers(readers, FB_ARRAY_SIZE(readers));
+    assert_int_equal(fb_cache_stat(healthy, "b", &file, NULL), 0);
+    assert_int_equal(fb_cache_pread(healthy, file, 0, sizeof data, data), sizeof data);
+    let_go(f, file);
+    let_go(f, large);
+    fb_volume_detach(healthy);
+}
+
+/* Several mounts of one source share its records: the shortest TTL counts, and all are told. */
+static void count_retired(void *arg, uint32_t file)
+{
+    (void)file;
+    ++*(_Atomic unsigned *)arg;
+}
+
+static void two_volumes_of_one_source(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_posix_config posix = {.root = source_path, .threads = 4};
+    _Atomic unsigned told = 0, told_strict = 0;
+    struct fb_volume_config strict = {
+        .timeout_ns = 20 * FB_NS_PER_S, .retired = count_retired, .arg = &told_strict};
+    struct fb_volume *other;
+    struct fb_source *source;
+    struct fb_attr attr;
+    uint32_t old, new;
+
+    put_file("two", 10000, 1);
+    settle();
+    f->volume_config.retired = count_retired;
+    f->volume_config.arg = &told;
+    open_cache(f); /* believes for an hour */
+    expect_file(f, "two", 10000, 1);
+    assert_int_equal(fb_source_posix_open(&posix, &source, NULL), 0);
+    assert_int_equal(fb_volume_attach(f->cache, source, &strict, &other, NULL), 0);
+    old = look_up(f, "two");
+    put_file("two", 10000, 2);
+    assert_int_equal(fb_cache_stat(other, "two", &new, &attr), 0);
+    assert_int_not_equal(new, old);
+    assert_int_equal(atomic_load(&told), 1);
+    assert_int_equal(atomic_load(&told_strict), 1);
+    let_go(f, old);
+    let_go(f, new);
+    fb_volume_detach(other);
+    expect_file(f, "two", 10000, 2);
+}
+
+/* Without a cache nothing is kept, and no more is fetched than is asked for. */
+static void bypass_fetches_what_is_asked(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t file;
+
+    f->volume_config.bypass = true;
+    open_cache(f);
+    file = look_up(f, "large");
+    for (int i = 0; i < 4; i++)
+        expect_range(f, file, 40 * MIB, 3, 3 * MIB + 5, 1000);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 4);
+    assert_int_equal(metric(f, FB_CM_FETCH_BYTES), 4 * 4096);
+    assert_int_equal(metric(f, FB_CM_ADMITTED), 0);
+    expect_range(f, file, 40 * MIB, 3, 255 << 10, 600 << 10);
+    let_go(f, file);
+}
+
+/* Blocks have 32-bit numbers: beyond them an error, never other bytes. */
+static void files_too_large(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_attr attr = {.mode = S_IFREG | 0644, .version.size = 1ULL << 62};
+    uint8_t data[10];
+    uint32_t file;
+
+    open_cache(f);
+    assert_int_equal(fb_cache_learn(f->volume, "a/sparse", &attr, &file), 0);
+    assert_int_equal(fb_cache_pread(f->volume, file, (256ULL << 10) << 32, sizeof data, data),
+                     -EFBIG);
+    assert_int_equal(fb_cache_copy(f->volume, &(struct fb_caller){0}, file, (256ULL << 10) << 32,
+                                   sizeof data, data),
+                     -EFBIG);
+    let_go(f, file);
+}
+
 static void answered(struct fb_read *read)
 {
     fb_event_set(read->arg);
@@ -462,9 +569,12 @@ static void cancelled_requests_end(void **state)
     struct fixture *f = *state;
     _Atomic bool cancel = false;
     struct fb_event read_over, lookup_over;
-    struct fb_read read = {.length = 1000, .done = answered, .arg = &read_over, .cancel = &cancel};
+    /* A thread that does not exist has been killed. */
+    struct fb_caller killed = {.pid = UINT32_MAX};
+    struct fb_read read = {
+        .length = 1000, .caller = killed, .done = answered, .arg = &read_over, .cancel = &cancel};
     struct fb_lookup lookup = {
-        .path = "b", .done = looked_up, .arg = &lookup_over, .cancel = &cancel};
+        .path = "b", .caller = killed, .done = looked_up, .arg = &lookup_over, .cancel = &cancel};
 
     f->volume_config.timeout_ns = 3600 * FB_NS_PER_S;
     open_cache(f);
@@ -637,6 +747,10 @@ int main(void)
         CASE(failures_are_not_remembered),
         CASE(an_outage_is_not_a_deletion),
         CASE(a_hung_source_ends_at_the_deadline),
+        CASE(a_hung_source_leaves_others_alone),
+        CASE(two_volumes_of_one_source),
+        CASE(bypass_fetches_what_is_asked),
+        CASE(files_too_large),
         CASE(cancelled_requests_end),
         CASE(closing_with_a_hung_source),
         CASE(deleted_files_go),

@@ -7,8 +7,10 @@
 #include "core/limits.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,4 +176,28 @@ uint64_t fb_raise_nofile(void)
     raised = limit;
     raised.rlim_cur = raised.rlim_max;
     return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
+}
+
+bool fb_task_is_dying(uint32_t tid)
+{
+    static const char *const fields[] = {"\nSigPnd:", "\nShdPnd:"};
+    char path[32], text[4096];
+    FB_AUTO_CLOSE int fd = -1;
+    ssize_t n;
+
+    snprintf(path, sizeof path, "/proc/%u/status", tid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT || errno == ESRCH;
+    n = read(fd, text, sizeof text - 1);
+    if (n <= 0)
+        return true;
+    text[n] = '\0';
+    for (size_t i = 0; i < FB_ARRAY_SIZE(fields); i++) {
+        const char *at = strstr(text, fields[i]);
+
+        if (at && (strtoull(at + strlen(fields[i]), NULL, 16) >> (SIGKILL - 1) & 1))
+            return true;
+    }
+    return false;
 }

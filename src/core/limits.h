@@ -4,12 +4,17 @@
 #ifndef FB_CORE_LIMITS_H
 #define FB_CORE_LIMITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The smallest of physical memory and every memory limit of our control group and its ancestors
  * (v2 memory.max and memory.high, v1 memory.limit_in_bytes). `root` is "/" but for tests, which lay
  * out a fake /proc and /sys below it. */
 uint64_t fb_memory_limit(const char *root);
+
+/* True when the thread is gone, or a signal is about to end it (SIGKILL is pending, which the kernel
+ * arranges for every fatal signal). */
+bool fb_task_is_dying(uint32_t tid);
 
 /* CPUs this process may run on. */
 unsigned fb_cpu_count(void);

@@ -15,6 +15,7 @@ struct fb_buffer_pool {
     uint32_t count;
     uint32_t size;
     uint8_t *memory;
+    struct fb_buffer_account accounts[FB_BUFFER_ACCOUNTS_MAX];
     struct fb_buffer buffers[];
 };
 
@@ -64,30 +65,63 @@ void fb_buffer_pool_destroy(struct fb_buffer_pool *pool)
 }
 
 /* The most recently used buffer first: its pages are warm. */
-static void take_locked(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers)
+static void take_locked(struct fb_buffer_pool *pool, struct fb_buffer_account *account,
+                        uint32_t count, struct fb_buffer **ret_buffers)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct fb_buffer *b = FB_LIST_ENTRY(pool->free.next, struct fb_buffer, free_link);
 
         fb_list_remove(&b->free_link);
+        b->account = account;
         atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
         ret_buffers[i] = b;
     }
     pool->free_count -= count;
+    if (account)
+        account->out += count;
 }
 
-bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers,
-                        struct fb_buffer_wait *wait)
+static bool allows(const struct fb_buffer_account *account, uint32_t count)
+{
+    return !account || account->out + count <= account->limit;
+}
+
+struct fb_buffer_account *fb_buffer_account_open(struct fb_buffer_pool *pool, uint32_t limit)
+{
+    struct fb_buffer_account *account = NULL;
+
+    fb_mutex_lock(&pool->lock);
+    for (unsigned i = 0; i < FB_BUFFER_ACCOUNTS_MAX && !account; i++)
+        if (!pool->accounts[i].open && pool->accounts[i].out == 0)
+            account = &pool->accounts[i];
+    if (account)
+        *account = (struct fb_buffer_account){.limit = limit, .open = true};
+    fb_mutex_unlock(&pool->lock);
+    return account;
+}
+
+void fb_buffer_account_close(struct fb_buffer_pool *pool, struct fb_buffer_account *account)
+{
+    if (!account)
+        return;
+    fb_mutex_lock(&pool->lock);
+    account->open = false;
+    fb_mutex_unlock(&pool->lock);
+}
+
+bool fb_buffer_get_many(struct fb_buffer_pool *pool, struct fb_buffer_account *account,
+                        uint32_t count, struct fb_buffer **ret_buffers, struct fb_buffer_wait *wait)
 {
     bool got;
 
-    FB_ASSERT(count <= pool->count);
+    FB_ASSERT(count <= pool->count && (!account || count <= account->limit));
     fb_mutex_lock(&pool->lock);
-    got = pool->free_count >= count && fb_list_empty(&pool->line);
+    got = pool->free_count >= count && allows(account, count) && fb_list_empty(&pool->line);
     if (got) {
-        take_locked(pool, count, ret_buffers);
+        take_locked(pool, account, count, ret_buffers);
     } else if (wait) {
         wait->buffers = ret_buffers;
+        wait->account = account;
         wait->count = count;
         fb_list_push_back(&pool->line, &wait->link);
     }
@@ -99,22 +133,32 @@ struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool)
 {
     struct fb_buffer *b;
 
-    return fb_buffer_get_many(pool, 1, &b, NULL) ? b : NULL;
+    return fb_buffer_get_many(pool, NULL, 1, &b, NULL) ? b : NULL;
 }
 
-/* The head of the line, with its buffers, when there are enough. */
+/* Whose turn it is, with its buffers: the first in line whose account allows it, if there are enough. */
 static struct fb_buffer_wait *next_locked(struct fb_buffer_pool *pool)
 {
-    struct fb_buffer_wait *wait;
+    struct fb_list *it, *tmp;
 
     if (fb_list_empty(&pool->line))
         return NULL;
-    wait = FB_LIST_ENTRY(pool->line.next, struct fb_buffer_wait, link);
-    if (wait->count > pool->free_count)
-        return NULL;
-    fb_list_remove(&wait->link);
-    take_locked(pool, wait->count, wait->buffers);
-    return wait;
+    for (unsigned i = 0; i < FB_BUFFER_ACCOUNTS_MAX; i++)
+        pool->accounts[i].waits = false;
+    FB_LIST_FOREACH (it, tmp, &pool->line) {
+        struct fb_buffer_wait *wait = FB_LIST_ENTRY(it, struct fb_buffer_wait, link);
+
+        if (wait->account && (wait->account->waits || !allows(wait->account, wait->count))) {
+            wait->account->waits = true;
+            continue;
+        }
+        if (wait->count > pool->free_count)
+            return NULL;
+        fb_list_remove(it);
+        take_locked(pool, wait->account, wait->count, wait->buffers);
+        return wait;
+    }
+    return NULL;
 }
 
 /* Frees `buffer` (if given) and serves the line for as long as there is enough, each outside the
@@ -128,6 +172,8 @@ static void serve(struct fb_buffer_pool *pool, struct fb_buffer *buffer)
         if (buffer) {
             fb_list_push_front(&pool->free, &buffer->free_link);
             pool->free_count++;
+            if (buffer->account)
+                buffer->account->out--;
             buffer = NULL;
         }
         wait = next_locked(pool);

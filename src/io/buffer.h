@@ -6,7 +6,8 @@
  *
  * A request asks for all the buffers it needs at once and gets all or none. Nobody holds some while
  * waiting for more, so requests cannot wait for each other in a circle. The line is first come,
- * first served: a large request is not starved by small ones behind it.
+ * first served: a large request is not starved by small ones behind it. Only those whose account is used up are
+ * passed by.
  *
  * All buffers are one anonymous mapping, each aligned to FB_IO_ALIGN; reference counts are atomic.
  * A buffer in the hands of a hung source stays out until the source lets go of it.
@@ -29,9 +30,22 @@ struct fb_buffer {
     uint8_t *data;
     uint32_t size;
     struct fb_buffer_pool *pool;
+    struct fb_buffer_account *account; /* whose it is while it is out; NULL: nobody's */
     _Atomic uint32_t refs;
     struct fb_list free_link;
 };
+
+/* One party's account: how many of a pool's buffers it has out, and may have. Without it a source that
+ * hangs would end up with all of them. Lives in the pool, and longer than its party: until the last
+ * buffer is back. */
+struct fb_buffer_account {
+    uint32_t out;
+    uint32_t limit;
+    bool open;
+    bool waits; /* someone of it in line must wait for its own buffers: those behind it as well */
+};
+
+#define FB_BUFFER_ACCOUNTS_MAX 256
 
 /* A place in line, embedded in the request that waits. `ready` is called once, by the thread that
  * gave the last buffer back, with no lock held; the buffers, one reference each, are then in
@@ -39,6 +53,7 @@ struct fb_buffer {
 struct fb_buffer_wait {
     struct fb_list link;
     struct fb_buffer **buffers;
+    struct fb_buffer_account *account;
     uint32_t count;
     void (*ready)(struct fb_buffer_wait *wait);
 };
@@ -49,9 +64,16 @@ FB_MUST_CHECK int fb_buffer_pool_create(uint32_t count, uint32_t size,
 /* Buffers still out (in the hands of a hung source) keep the pool's memory mapped for good. */
 void fb_buffer_pool_destroy(struct fb_buffer_pool *pool);
 
+/* NULL when there are too many. `limit` is the largest count that may be asked for. */
+FB_MUST_CHECK struct fb_buffer_account *fb_buffer_account_open(struct fb_buffer_pool *pool,
+                                                               uint32_t limit);
+void fb_buffer_account_close(struct fb_buffer_pool *pool, struct fb_buffer_account *account);
+
 /* Takes `count` buffers into ret_buffers, or none and returns false: then `wait` (may be NULL),
- * whose `ready` the caller has set, stands in line. count is at most that of the pool. */
-bool fb_buffer_get_many(struct fb_buffer_pool *pool, uint32_t count, struct fb_buffer **ret_buffers,
+ * whose `ready` the caller has set, stands in line, and fb_buffer_serve() is due as soon as the
+ * caller holds no lock. count is at most that of the pool. */
+bool fb_buffer_get_many(struct fb_buffer_pool *pool, struct fb_buffer_account *account,
+                        uint32_t count, struct fb_buffer **ret_buffers,
                         struct fb_buffer_wait *wait);
 
 /* One buffer, or NULL when none is free. */

@@ -99,10 +99,10 @@ static void test_first_come_first_served(void **state)
 
     request_init(&large, &order);
     request_init(&small, &order);
-    assert_true(fb_buffer_get_many(pool, COUNT - 1, b, NULL));
-    assert_false(fb_buffer_get_many(pool, 3, large.buffers, &large.wait));
+    assert_true(fb_buffer_get_many(pool, NULL, COUNT - 1, b, NULL));
+    assert_false(fb_buffer_get_many(pool, NULL, 3, large.buffers, &large.wait));
     /* One is free, but the small one came later. */
-    assert_false(fb_buffer_get_many(pool, 1, small.buffers, &small.wait));
+    assert_false(fb_buffer_get_many(pool, NULL, 1, small.buffers, &small.wait));
     assert_null(fb_buffer_get(pool));
     fb_buffer_put(b[0]);
     assert_int_equal(order, 0);
@@ -128,9 +128,9 @@ static void test_cancel(void **state)
     request_init(&large, &order);
     request_init(&small, &order);
     assert_false(fb_buffer_cancel(pool, &large.wait));
-    assert_true(fb_buffer_get_many(pool, COUNT - 1, b, NULL));
-    assert_false(fb_buffer_get_many(pool, 3, large.buffers, &large.wait));
-    assert_false(fb_buffer_get_many(pool, 1, small.buffers, &small.wait));
+    assert_true(fb_buffer_get_many(pool, NULL, COUNT - 1, b, NULL));
+    assert_false(fb_buffer_get_many(pool, NULL, 3, large.buffers, &large.wait));
+    assert_false(fb_buffer_get_many(pool, NULL, 1, small.buffers, &small.wait));
     assert_true(fb_buffer_cancel(pool, &large.wait));
     assert_int_equal(small.served, 0);
     fb_buffer_serve(pool);
@@ -155,11 +155,11 @@ static void test_long_line_that_gives_up(void **state)
     unsigned order = 0;
 
     assert_non_null(line);
-    assert_true(fb_buffer_get_many(pool, COUNT, b, NULL));
+    assert_true(fb_buffer_get_many(pool, NULL, COUNT, b, NULL));
     for (unsigned i = 0; i < LINE; i++) {
         request_init(&line[i], &order);
         line[i].give_up = true;
-        assert_false(fb_buffer_get_many(pool, 1 + i % 2, line[i].buffers, &line[i].wait));
+        assert_false(fb_buffer_get_many(pool, NULL, 1 + i % 2, line[i].buffers, &line[i].wait));
     }
     for (int i = 0; i < COUNT; i++)
         fb_buffer_put(b[i]);
@@ -196,7 +196,7 @@ static void *work(void *arg)
         uint32_t count = 1 + (uint32_t)fb_rand_below(&rand, COUNT);
 
         fb_list_init(&turn.wait.link);
-        if (!fb_buffer_get_many(w->pool, count, b, &turn.wait)) {
+        if (!fb_buffer_get_many(w->pool, NULL, count, b, &turn.wait)) {
             if (fb_rand_below(&rand, 4) == 0 && fb_buffer_cancel(w->pool, &turn.wait)) {
                 fb_buffer_serve(w->pool);
                 continue;
@@ -228,6 +228,41 @@ static void test_many_threads(void **state)
         pthread_join(workers[i].thread, NULL);
 }
 
+/* A party that keeps what it has must not keep others from theirs, nor overtake itself. */
+static void test_accounts(void **state)
+{
+    struct fb_buffer_pool *pool = *state;
+    struct fb_buffer_account *a = fb_buffer_account_open(pool, 3);
+    struct fb_buffer_account *b = fb_buffer_account_open(pool, 3);
+    struct fb_buffer *held[2];
+    struct request two, one, other;
+    unsigned order = 0;
+
+    assert_non_null(a);
+    assert_non_null(b);
+    request_init(&two, &order);
+    request_init(&one, &order);
+    request_init(&other, &order);
+    assert_true(fb_buffer_get_many(pool, a, 2, held, NULL));
+    assert_false(fb_buffer_get_many(pool, a, 2, two.buffers, &two.wait));
+    assert_false(fb_buffer_get_many(pool, a, 1, one.buffers, &one.wait));
+    assert_false(fb_buffer_get_many(pool, b, 2, other.buffers, &other.wait));
+    fb_buffer_serve(pool);
+    assert_int_equal(other.served, 1); /* the other party is not held up */
+    assert_int_equal(one.served, 0);   /* it would fit, but stands behind one of its own */
+    fb_buffer_put(held[0]);
+    assert_int_equal(two.served, 2);
+    assert_int_equal(one.served, 0);
+    fb_buffer_account_close(pool, a); /* what is out may come back later */
+    fb_buffer_put(held[1]);
+    assert_int_equal(one.served, 3);
+    put_all(&two);
+    put_all(&one);
+    put_all(&other);
+    fb_buffer_account_close(pool, b);
+    assert_int_equal(fb_buffer_pool_free(pool), COUNT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +270,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_references, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first_come_first_served, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_accounts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_long_line_that_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many_threads, set_up, tear_down),
     };

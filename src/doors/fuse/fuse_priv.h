@@ -41,7 +41,7 @@
 #define FB_FUSE_DIR_MARKS      4096u
 #define FB_FUSE_NOTIFY_MAX     4096u /* records waiting to be invalidated */
 #define FB_FUSE_READ_AHEAD     (1u << 20)
-#define FB_FUSE_BACKGROUND     64u
+#define FB_FUSE_BACKGROUND     512u /* those that wait for a hung source must not fill it at once */
 #define FB_FUSE_FOREVER_S      86400.0 /* time-out of what does not change */
 #define FB_FUSE_FOREVER_NS     (86400 * 1000000000LL)
 #define FB_FUSE_NEGATIVE_MAX_S 1.0 /* time-out of an absence; static mounts have none */

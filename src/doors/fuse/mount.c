@@ -7,7 +7,8 @@
  *            served, for it may wait for one ► threads ended ► requests under way finish, by their
  *            deadlines at the latest ► connection closed ► references given back ► volume detached
  *
- * A mount whose requests do not finish is left in memory, as they will come back to it.
+ * A mount whose requests do not finish is left in memory, as they will come back to it: then the end is
+ * FB_MOUNT_STUCK.
  */
 #include "doors/fuse/mount.h"
 
@@ -40,13 +41,14 @@ static void drop(void *arg, uint32_t id)
 static void release(struct fb_mount *mount)
 {
     fb_session_close(mount);
+    /* Until then other mounts of the source may still tell us of records that are retired. */
+    if (mount->volume)
+        fb_volume_detach(mount->volume);
     fb_notifier_destroy(mount->notifier);
     if (mount->nodes)
         fb_nodes_visit(mount->nodes, FB_NODE_ANY_PARENT, drop, mount);
     if (mount->root != FB_FILE_NONE)
         fb_files_unref(mount->files, mount->root, 1);
-    if (mount->volume)
-        fb_volume_detach(mount->volume);
     fb_nodes_destroy(mount->nodes);
     fb_mutex_destroy(&mount->dirs_lock);
     free((char *)(uintptr_t)mount->config.mountpoint);
@@ -151,8 +153,8 @@ static bool wait_for_requests(struct fb_mount *mount)
     return true;
 }
 
-/* Unmounted, or about to be cut off. */
-static void wind_down(struct fb_mount *mount)
+/* Unmounted, or about to be cut off. 0 or FB_MOUNT_STUCK. */
+static int wind_down(struct fb_mount *mount)
 {
     bool idle;
 
@@ -165,11 +167,13 @@ static void wind_down(struct fb_mount *mount)
         fb_dirs_close(mount);
         idle = wait_for_requests(mount);
     }
-    if (idle)
-        release(mount);
-    else
+    if (!idle) {
         fb_log_error("%s: requests are still under way long after their deadline",
                      mount->config.mountpoint);
+        return FB_MOUNT_STUCK;
+    }
+    release(mount);
+    return 0;
 }
 
 int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
@@ -195,8 +199,7 @@ int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
         /* The threads that run answer what the kernel asks on its way out. */
         if (fb_mountpoint_unmount(mount->config.mountpoint, true) < 0)
             fb_log_warn("%s: cannot unmount", mount->config.mountpoint);
-        wind_down(mount);
-        return rc;
+        return wind_down(mount) == FB_MOUNT_STUCK ? FB_MOUNT_STUCK : rc;
     }
     *ret_mount = mount;
     return 0;
@@ -218,8 +221,7 @@ int fb_mount_stop(struct fb_mount *mount, bool force)
             return rc;
         }
     }
-    wind_down(mount);
-    return 0;
+    return wind_down(mount);
 }
 
 void fb_mount_flush(struct fb_mount *mount)

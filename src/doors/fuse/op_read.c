@@ -27,25 +27,11 @@ static void reply_bytes(fuse_req_t req, const struct fb_read *read)
     fuse_reply_iov(req, iov, (int)read->piece_count);
 }
 
-/* What became of the name since is no answer to whoever has the file open. */
-static int settle(int result)
-{
-    switch (-result) {
-    case ENOENT:
-    case ENOTDIR:
-    case EISDIR:
-    case ELOOP:
-        return -ESTALE;
-    default:
-        return result;
-    }
-}
-
 static void read_done(struct fb_read *read)
 {
     struct read_request *r = FB_CONTAINER_OF(read, struct read_request, read);
     struct fb_mount *mount = r->mount;
-    int result = settle(read->result);
+    int result = read->result;
 
     fb_interruptible(r->req, NULL);
     if (result == 0) {
