@@ -12,8 +12,8 @@
  * out a fake /proc and /sys below it. */
 uint64_t fb_memory_limit(const char *root);
 
-/* True when the thread is gone, or a signal is about to end it (SIGKILL is pending, which the kernel
- * arranges for every fatal signal). */
+/* True when the thread is gone, or a signal is about to end it (SIGKILL is pending, which the
+ * kernel arranges for every fatal signal). */
 bool fb_task_is_dying(uint32_t tid);
 
 /* CPUs this process may run on. */

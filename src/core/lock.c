@@ -137,8 +137,8 @@ void fb_cond_broadcast(struct fb_cond *c)
     pthread_cond_broadcast(&c->cond);
 }
 
-/* The mutex stays on the stack of held ranks while waiting: this thread takes no other meanwhile.
- */
+/* The mutex stays on the stack of held ranks while waiting: this thread takes no other
+ * meanwhile. */
 bool fb_cond_wait(struct fb_cond *c, struct fb_mutex *m, int64_t until_ns)
 {
     struct timespec until = {0};

@@ -28,7 +28,8 @@ static const struct fb_setting table[] = {
      .help = "Memory for cached data.", .group = "Cache"},
     {"verify", 0, FB_SETTING_BOOL, ROW(verify), .fallback = "on",
      .help =
-         "Check the checksum of everything that comes back from a tier that can rot, from a peer or from the network, before anyone sees it.",
+         "Check the checksum of everything that comes back from a tier that can rot, "
+         "from a peer or from the network, before anyone sees it.",
      .group = "Cache"},
     {"quiet", 'q', FB_SETTING_BOOL, ROW(quiet), .help = "Say less."},
     {"threads", 't', FB_SETTING_UINT, ROW(threads), .fallback = "8", .argument = "N",
@@ -510,8 +511,10 @@ static void test_help(void **state)
         text,
         "Cache:\n"
         "  -m, --memory SIZE             Memory for cached data. [default: 10G]\n"
-        "      --[no-]verify             Check the checksum of everything that comes back from a tier that\n"
-        "                                can rot, from a peer or from the network, before anyone sees it.\n"
+        "      --[no-]verify             Check the checksum of everything that comes back from a "
+        "tier that\n"
+        "                                can rot, from a peer or from the network, before anyone "
+        "sees it.\n"
         "                                [default: on]\n"
         "  -t, --threads N               Threads that read from the source. [default: 8]\n"
         "  -d, --cache-dir DIR           Where the disk tier lives. [default: /var/cache/forebay]\n"

@@ -4,7 +4,8 @@
  * A Unix stream socket that speaks daemon/wire.h. Only the daemon's own user and root are heard
  * (SO_PEERCRED). One thread serves all connections and never waits for any of them; an operation
  * that may wait (a source that hangs, a busy mount) runs on a thread of its own, at most
- * FB_CONTROL_JOBS_MAX at once. Every state of a connection has a deadline, after which it is closed:
+ * FB_CONTROL_JOBS_MAX at once. Every state of a connection has a deadline, after which it is
+ * closed:
  *
  *     READING ── a line ──► WORKING ── the reply ──► WRITING ── all sent ──► READING
  */

@@ -280,8 +280,8 @@ static void wait_for_event(const struct fb_daemon *d, int timeout_ms)
         fb_log_debug("wake-up lost: %s", fb_strerror(errno));
 }
 
-/* From now on requests are refused. Unless `always`, only when nothing is mounted or being asked.
- */
+/* From now on requests are refused. Unless `always`, only when nothing is mounted or being
+ * asked. */
 static bool begin_stop(struct fb_daemon *d, bool always)
 {
     bool empty = fb_mounts_count(d->mounts) == 0;

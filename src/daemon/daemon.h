@@ -8,8 +8,8 @@
  *     5. no new requests; mounts removed, lazily when they stay busy; cache closed; socket and lock
  *        given up
  *
- * A failure in 1 to 3 undoes what was done. SIGTERM and SIGINT begin 5, a second one makes it lazy at
- * once; SIGHUP opens the log anew.
+ * A failure in 1 to 3 undoes what was done. SIGTERM and SIGINT begin 5, a second one makes it lazy
+ * at once; SIGHUP opens the log anew.
  */
 #ifndef FB_DAEMON_DAEMON_H
 #define FB_DAEMON_DAEMON_H

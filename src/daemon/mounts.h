@@ -1,5 +1,6 @@
 /*
- * daemon/mounts.h - the daemon's mounts: each a source (behind a fault source when asked) and a door.
+ * daemon/mounts.h - the daemon's mounts: each a source (behind a fault source when asked) and a
+ * door.
  *
  *     life of an entry:   STARTING ── live ──► LIVE ── remove ──► STOPPING ──► gone
  *                             └── failed ──► gone   ◄── busy ──┘
@@ -30,8 +31,8 @@ struct fb_own_dirs {
 };
 
 /* Refuses, with a sentence, what cannot work: a source or mount point that is not there, one inside
- * the other, the cache inside either. On success both paths are canonical; free them. Touches source
- * and mount point and may hang with them. */
+ * the other, the cache inside either. On success both paths are canonical; free them. Touches
+ * source and mount point and may hang with them. */
 FB_MUST_CHECK int fb_mount_check(const char *source, const char *mountpoint,
                                  const struct fb_own_dirs *own, char **ret_source,
                                  char **ret_mountpoint, struct fb_error *err);

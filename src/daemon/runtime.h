@@ -2,11 +2,13 @@
  * daemon/runtime.h - where daemons are found, and what keeps two of them from one cache directory.
  *
  * A daemon is named by its first cache directory, its *home*. It holds a lock on the file
- * `daemon.lock` there for as long as it lives, and listens on a socket in the runtime directory that
- * carries the hash of the home's canonical path. Whoever holds the lock may replace the socket.
+ * `daemon.lock` there for as long as it lives, and listens on a socket in the runtime directory
+ * that carries the hash of the home's canonical path. Whoever holds the lock may replace the
+ * socket.
  *
  * The runtime directory: $FOREBAY_RUNTIME_DIR, else /run/forebay for root, else
- * $XDG_RUNTIME_DIR/forebay, else /tmp/forebay-UID. It is ours, no link, and nobody else writes there.
+ * $XDG_RUNTIME_DIR/forebay, else /tmp/forebay-UID. It is ours, no link, and nobody else writes
+ * there.
  */
 #ifndef FB_DAEMON_RUNTIME_H
 #define FB_DAEMON_RUNTIME_H

@@ -1,8 +1,10 @@
 /*
- * io/checksum.h - checksums of bulk data: XXH3, as in base/hash.h, with the widest vectors this CPU has.
+ * io/checksum.h - checksums of bulk data: XXH3, as in base/hash.h, with the widest vectors this CPU
+ * has.
  *
- * base/hash.h is compiled for any x86-64 (SSE2), as client processes need; the daemon hashes every byte
- * that comes from a medium or a source, where AVX2 takes a third less time. The values are the same.
+ * base/hash.h is compiled for any x86-64 (SSE2), as client processes need; the daemon hashes every
+ * byte that comes from a medium or a source, where AVX2 takes a third less time. The values are the
+ * same.
  */
 #ifndef FB_IO_CHECKSUM_H
 #define FB_IO_CHECKSUM_H

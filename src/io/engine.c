@@ -113,8 +113,8 @@ bool fb_engine_advance(struct fb_io *io, int64_t outcome)
         return true;
     }
     if (outcome < 0) {
-        /* After a short direct read the rest starts unaligned; only the end of the file does that.
-         */
+        /* After a short direct read the rest starts unaligned; only the end of the file does
+         * that. */
         bool at_end = outcome == -EINVAL && io->op == FB_IO_READ && io->moved > 0;
 
         io->result = at_end ? (int32_t)io->moved : (int32_t)outcome;

@@ -6,7 +6,7 @@
  *
  *     peek completions ── lock: count them, observe, fill free places from the queue ── unlock
  *         ── submit ── done() of each ── and again; when nothing is finished: submit and wait, in
- * one call
+ *         one call
  *
  * so under load one system call carries a batch of submissions and of completions.
  *

@@ -5,8 +5,8 @@
 
 #include "policy/evict.h"
 
-/* Every policy, whatever its idea, must pick an existing segment and prefer one that holds nothing.
- */
+/* Every policy, whatever its idea, must pick an existing segment and prefer one that holds
+ * nothing. */
 static void contract(void **state)
 {
     static const char *const names[] = {"fifo", "lru"};

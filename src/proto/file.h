@@ -50,8 +50,8 @@ struct fb_attr {
     uint32_t gid;
 };
 
-/* Who asks. Space will be charged to a tenant derived from this; today it goes into access records.
- */
+/* Who asks. Space will be charged to a tenant derived from this; today it goes into access
+ * records. */
 struct fb_caller {
     uint32_t uid;
     uint32_t gid;

@@ -13,10 +13,12 @@
  * How a reader stays correct without a lock:
  *   1. A path is found by hash, then compared byte by byte. The file record says the version.
  *   2. An item's key is (file id, block): exact, since a file id stands for one version of one
- * path. The item entry gives up to two locations: loc[0] in DRAM, loc[1] in a persistent tier.
+ *      path. The item entry gives up to two locations: loc[0] in DRAM, loc[1] in a persistent tier.
  *   3. A location carries the low bits of its segment's generation. The reader copies the bytes,
- * then looks at the generation again: if it moved, the copy is thrown away and the daemon is asked.
+ *      then looks at the generation again: if it moved, the copy is thrown away and the daemon is
+ *      asked.
  *   4. The record in front of the bytes repeats the key, as a last check.
+ *
  * Every doubt is a miss; a miss is always safe. Nothing a reader can do or fail to do harms a
  * writer.
  *
@@ -71,8 +73,8 @@ static inline uint64_t fb_loc_offset(uint64_t loc)
     return (loc & 0xffffff) * FB_UNIT;
 }
 
-/* ---- items ------------------------------------------------------------------------------------
- */
+/* ---- items ---- */
+
 static inline uint64_t fb_item_key(uint32_t file_id, uint32_t block)
 {
     return (uint64_t)file_id << 32 | block;
@@ -137,8 +139,8 @@ static inline uint64_t fb_record_size(uint32_t length)
     return fb_record_data_offset(length) + fb_align_up(length, FB_UNIT);
 }
 
-/* Over header (but `key` and `sum`) and checksums, so that the same record is valid in any process.
- */
+/* Over header (but `key` and `sum`) and checksums, so that the same record is valid in any
+ * process. */
 static inline uint64_t fb_record_sum(const struct fb_record *r, const uint64_t *sums)
 {
     struct fb_record copy = *r;
@@ -195,8 +197,8 @@ static inline uint64_t fb_path_hash(uint16_t source, const char *path, size_t le
     return fb_hash64_seed(path, len, source);
 }
 
-/* ---- header -----------------------------------------------------------------------------------
- */
+/* ---- header ---- */
+
 struct fb_layout_header {
     uint64_t magic;
     uint32_t version;

@@ -37,8 +37,8 @@ void fb_source_job_ref(struct fb_source_job *job)
 
 void fb_source_job_put(struct fb_source_job *job)
 {
-    /* Release: our use of the job comes before the free; acquire: the free after all others' use.
-     */
+    /* Release: our use of the job comes before the free; acquire: the free after all others'
+     * use. */
     if (!job || atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) != 1)
         return;
     FB_ASSERT(job->buffer_count <= FB_SOURCE_IOV_MAX);

@@ -136,8 +136,8 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* One by one: until it is off the queue, a job may be taken from there by fb_posix_pool_expired().
- */
+/* One by one: until it is off the queue, a job may be taken from there by
+ * fb_posix_pool_expired(). */
 static void drain(struct fb_posix_pool *pool, int result)
 {
     struct fb_source_job *job;

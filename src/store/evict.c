@@ -150,8 +150,8 @@ void fb_store_forget(struct fb_store *store, uint32_t file)
     uint64_t blocks = fb_max_u64(1, fb_div_up(size, store->block_bytes));
     struct fb_index_entry old;
 
-    /* A huge file of which little can be here: the table is the shorter way. A second pass finds what
-     * was moved during the first. */
+    /* A huge file of which little can be here: the table is the shorter way. A second pass finds
+     * what was moved during the first. */
     if (blocks > fb_index_capacity(store->index)) {
         for (int pass = 0; pass < FORGET_PASSES; pass++)
             (void)fb_index_remove_file(store->index, file, fb_files_items(store->files, file));

@@ -4,8 +4,7 @@
  * The room in the file table: pages of 16 KiB, each cut into equal slots of one size class. A
  * page's first units hold its own account, so nothing is allocated outside the table.
  *
- *     page:  account (2 units) | slot | slot | ...        ids: 2 and up, since page 0 starts so,
- * too
+ *     page:  account (2 units) | slot | slot | ...     ids: 2 and up, since page 0 starts so, too
  *
  * A page without records goes back to the free pages and may serve another class. Every class has
  * an LRU list of the records that could be reclaimed (current, nothing holds them).

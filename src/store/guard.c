@@ -73,8 +73,8 @@ int fb_guarded_copy(void *to, const void *from, size_t size)
     if (sigsetjmp(guard.back, FB_TSAN) != 0)
         return -EIO;
     guard.active = true;
-    /* The signal is raised in this thread, between the two: the compiler alone must keep the order.
-     */
+    /* The signal is raised in this thread, between the two: the compiler alone must keep the
+     * order. */
     atomic_signal_fence(memory_order_seq_cst);
     memcpy(to, from, size);
     atomic_signal_fence(memory_order_seq_cst);

@@ -4,8 +4,9 @@
  * locations of another without noticing:
  *
  *     insert:  loc[0], loc[1], meta (release) ... key (release)
- *     remove:  key = 0 ... later stores of loc and meta are releases, so who sees them sees the key
- * gone move:    insert the copy in the other group, then remove the original
+ *     remove:  key = 0 ... later stores of loc and meta are releases, so who sees them sees the
+ *              key gone
+ *     move:    insert the copy in the other group, then remove the original
  *
  * A reader can miss an entry while it is being moved: a miss is always safe.
  */

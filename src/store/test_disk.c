@@ -17,8 +17,8 @@
 
 static const uint64_t cache_id[2] = {11, 22};
 
-/* A header and its table. `bytes` is malloc'd at the table's exact size wherever it is parsed, so that
- * a sanitizer sees the first byte too many. */
+/* A header and its table. `bytes` is malloc'd at the table's exact size wherever it is parsed, so
+ * that a sanitizer sees the first byte too many. */
 struct table {
     struct fb_disk_header header;
     uint8_t *bytes;

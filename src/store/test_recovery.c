@@ -366,7 +366,8 @@ static void flip_at(const char *dir, off_t at)
     close(fd);
 }
 
-/* Each place counts once, whatever stands there; slots that were never written count for nothing. */
+/* Each place counts once, whatever stands there; slots that were never written count for
+ * nothing. */
 static void damage_headers(unsigned mask)
 {
     const off_t places[] = {0 /* magic */, 12 /* slot */, 16 /* cache */, 56, 120 /* sum */};

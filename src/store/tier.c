@@ -1,6 +1,6 @@
 /*
- * What all media have in common: opening, staging memory, and the ways to the medium's own seal, read
- * and scan. tier_space.c has the slots.
+ * What all media have in common: opening, staging memory, and the ways to the medium's own seal,
+ * read and scan. tier_space.c has the slots.
  */
 #include "store/tier.h"
 

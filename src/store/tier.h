@@ -5,8 +5,9 @@
  * Three media: DRAM (a memfd), PMem (a mapped file), NVMe (an O_DIRECT file); the latter two one
  * file a directory, striped: slot s lies in directory s % n.
  *
- *   life of a slot:   free ── take ──► building in memory ── seal ──► on the medium ── give ──►
- * free
+ *     life of a slot:  free ── take ──► building in memory ── seal ──► on the medium
+ *                       ▲                      │                            │
+ *                       └──────── give ────────┴─────────── give ───────────┘
  *
  * A segment is always built in memory. DRAM lends its own mapping; PMem and NVMe lend a staging
  * buffer of the same size, of which there are few (`staging`); when all are being written, take()
@@ -50,9 +51,8 @@
 #define FB_TIERS_MAX     3
 #define FB_TIER_DIRS_MAX 16
 #define FB_TIER_STAGING  2 /* when the configuration says 0 */
-#define FB_TIER_ROOM_BYTES \
- (1ULL << 20) /* of each directory's budget, for lock, superblock, ... \
-                                         */
+/* Of each directory's budget, for lock, superblock, ... */
+#define FB_TIER_ROOM_BYTES (1ULL << 20)
 
 enum fb_tier_kind {
     FB_TIER_DRAM,

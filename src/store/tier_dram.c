@@ -1,6 +1,7 @@
 /*
  * The DRAM tier: one memfd, mapped once. Clients map it read-only; its size is sealed, so that a
- * mapping never faults. Pages are touched as slots are first used, and kept when a slot is given back.
+ * mapping never faults. Pages are touched as slots are first used, and kept when a slot is given
+ * back.
  */
 #include <errno.h>
 #include <fcntl.h>

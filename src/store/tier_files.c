@@ -72,8 +72,8 @@ static bool same_cache(struct fb_tier *tier)
     return true;
 }
 
-/* First the segments go, then the superblocks change: whatever a crash leaves, no segment is believed
- * under a format that it was not made for. */
+/* First the segments go, then the superblocks change: whatever a crash leaves, no segment is
+ * believed under a format that it was not made for. */
 static int start_empty(struct fb_tier *tier, struct fb_error *err)
 {
     struct fb_tier_files *fs = tier->files;

@@ -5,8 +5,8 @@
  *
  *     RECORDS (all at once) ── FLUSH ── HEADER (one page) ── FLUSH_HEADER ── done
  *
- * The header's page is the staging memory's own first page, which records leave alone. Scanning reads
- * the headers of the next slots ahead, in one batch.
+ * The header's page is the staging memory's own first page, which records leave alone. Scanning
+ * reads the headers of the next slots ahead, in one batch.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,10 +2,10 @@
  * The PMem tier: files on a DAX file system (or any other), mapped.
  *
  * Segments are built in staging memory and copied into the mapping at the seal; every touch of the
- * mapping is a guarded copy, since whoever can truncate or fill up the file can make it fault. Durability
- * is msync() on every kind of mapping: on DAX it writes back the CPU's caches, elsewhere the page
- * cache. MAP_SYNC is asked for because it makes the file's own metadata durable at the first fault, and is
- * refused where the file system is no DAX.
+ * mapping is a guarded copy, since whoever can truncate or fill up the file can make it fault.
+ * Durability is msync() on every kind of mapping: on DAX it writes back the CPU's caches, elsewhere
+ * the page cache. MAP_SYNC is asked for because it makes the file's own metadata durable at the
+ * first fault, and is refused where the file system is no DAX.
  */
 #include <errno.h>
 #include <string.h>

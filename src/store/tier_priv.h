@@ -1,9 +1,10 @@
 /*
- * store/tier_priv.h - what the media implement, and the bookkeeping that tier.c does for all of them.
+ * store/tier_priv.h - what the media implement, and the bookkeeping that tier.c does for all of
+ * them.
  *
- * States of a slot: OLD (as found at start), TAKEN (lent or sealed), FREE (may be lent; its space is
- * allocated), BARE (may be lent, but has no space in the file system yet). FREE and BARE slots stand in
- * two queues a stripe; a stripe is a directory, and DRAM is a single one.
+ * States of a slot: OLD (as found at start), TAKEN (lent or sealed), FREE (may be lent; its space
+ * is allocated), BARE (may be lent, but has no space in the file system yet). FREE and BARE slots
+ * stand in two queues a stripe; a stripe is a directory, and DRAM is a single one.
  */
 #ifndef FB_STORE_TIER_PRIV_H
 #define FB_STORE_TIER_PRIV_H

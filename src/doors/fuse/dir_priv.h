@@ -1,8 +1,8 @@
 /*
  * doors/fuse/dir_priv.h - an open directory.
  *
- * The kernel sends one READDIR at a time for a handle, so the request under way lives in the handle;
- * `busy` makes sure of it, and hands the fields on from thread to thread.
+ * The kernel sends one READDIR at a time for a handle, so the request under way lives in the
+ * handle; `busy` makes sure of it, and hands the fields on from thread to thread.
  *
  *     READDIR ──► source's directory not open? ── OPENDIR job ──┐
  *        ▲                                                      ▼

@@ -11,8 +11,8 @@
  *     op_*.c       one file an operation
  *
  * References. The kernel knows records as inodes. For as long as it knows one, the node table holds
- * one reference on the record; and the kernel knows an inode for as long as a file on it is open or a
- * request for it is under way. So operations use the record of the inode they are called with
+ * one reference on the record; and the kernel knows an inode for as long as a file on it is open or
+ * a request for it is under way. So operations use the record of the inode they are called with
  * without a reference of their own. Only an aborted connection breaks that rule, and then no FORGET
  * comes any more: what the table holds is dropped once the last request is answered.
  *
@@ -179,8 +179,8 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
                    const struct fb_caller *caller, void (*done)(struct fb_source_job *job),
                    void *arg);
 
-/* From now on a signal to the waiting program sets *flag, which lets the cache end the request; NULL:
- * no longer, and the flag is not touched once this has returned. Before every reply. */
+/* From now on a signal to the waiting program sets *flag, which lets the cache end the request;
+ * NULL: no longer, and the flag is not touched once this has returned. Before every reply. */
 void fb_interruptible(fuse_req_t req, _Atomic bool *flag);
 
 /* ---- notify.c ---- */
@@ -189,7 +189,8 @@ FB_MUST_CHECK int fb_notifier_create(struct fb_mount *mount, struct fb_notifier 
 FB_MUST_CHECK int fb_notifier_start(struct fb_notifier *notifier);
 void fb_notifier_stop(struct fb_notifier *notifier); /* joins; the session must still be served */
 void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
-/* The record is no longer current; never waits. The caller has a reference, or the kernel knows it. */
+/* The record is no longer current; never waits. The caller has a reference, or the kernel knows
+ * it. */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);

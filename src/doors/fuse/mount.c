@@ -3,12 +3,12 @@
  *
  *     start: mount point fit ► source attached, root known ► mounted ► threads ► the kernel's first
  *            question answered: live
- *     stop:  unmounted (lazily: the kernel may still send) ► notifier ended, while requests are still
- *            served, for it may wait for one ► threads ended ► requests under way finish, by their
- *            deadlines at the latest ► connection closed ► references given back ► volume detached
+ *     stop:  unmounted (lazily: the kernel may still send) ► notifier ended, while requests are
+ *            still served, for it may wait for one ► threads ended ► requests under way finish, by
+ *            their deadlines at the latest ► connection closed ► references given back ► volume detached
  *
- * A mount whose requests do not finish is left in memory, as they will come back to it: then the end is
- * FB_MOUNT_STUCK.
+ * A mount whose requests do not finish is left in memory, as they will come back to it: then the
+ * end is FB_MOUNT_STUCK.
  */
 #include "doors/fuse/mount.h"
 
@@ -103,7 +103,8 @@ static int attach(struct fb_mount *mount, struct fb_source *source, struct fb_er
     struct fb_attr attr;
     int rc;
 
-    /* What the kernel dropped for want of memory is found here, as long as it would have kept it. */
+    /* What the kernel dropped for want of memory is found here, as long as it would have kept
+     * it. */
     if (fb_mount_is_static(mount) && config.metadata_ttl_ns < FB_FUSE_FOREVER_NS)
         config.metadata_ttl_ns = FB_FUSE_FOREVER_NS;
     rc = fb_volume_attach(mount->cache, source, &config, &mount->volume, err);

@@ -1,14 +1,17 @@
 /*
  * doors/fuse/mount.h - the FUSE door: a source as a read-only file system.
  *
- * A node is a file record (the node id is the record's id plus one; 1 is the root), so a changed file is a
- * new inode and the kernel can never mix pages of two versions. Requests are answered from whichever thread finishes them; the
- * session's few threads only take requests in and never wait for disk or source.
+ * A node is a file record (the node id is the record's id plus one; 1 is the root), so a changed
+ * file is a new inode and the kernel can never mix pages of two versions. Requests are answered
+ * from whichever thread finishes them; the session's few threads only take requests in and never
+ * wait for disk or source.
  *
- * close-to-open: OPEN looks the file up again once its record has outlived the TTL; a changed file answers ESTALE, upon which
- * the kernel looks the name up anew and opens the new inode, unseen by the program. The page cache is kept while the version holds.
- * static: OPEN and FLUSH are answered ENOSYS once, after which the kernel opens and closes without asking. Names and
- * attributes are cached for as long as the kernel likes; `forebay evict` invalidates.
+ *   close-to-open  OPEN looks the file up again once its record has outlived the TTL; a changed file
+ *                  answers ESTALE, upon which the kernel looks the name up anew and opens the new
+ *                  inode, unseen by the program. The page cache is kept while the version holds.
+ *   static         OPEN and FLUSH are answered ENOSYS once, after which the kernel opens and closes
+ *                  without asking. Names and attributes are cached for as long as the kernel likes;
+ *                  `forebay evict` invalidates.
  */
 #ifndef FB_DOORS_FUSE_MOUNT_H
 #define FB_DOORS_FUSE_MOUNT_H
@@ -37,25 +40,27 @@ struct fb_mount_config {
     bool allow_other;
     unsigned threads;        /* 0: one per CPU */
     unsigned max_background; /* requests the kernel keeps in flight */
-    /* The file system was unmounted by someone else: fb_mount_stop() is due. Called once, by a thread
-     * that fb_mount_stop() waits for: it may neither call it nor wait for it. */
+    /* The file system was unmounted by someone else: fb_mount_stop() is due. Called once, by a
+     * thread that fb_mount_stop() waits for: it may neither call it nor wait for it. */
     void (*ended)(void *arg);
     void *arg;
 };
 
 struct fb_mount;
 
-/* Attaches the source to the cache (takes the source over, also on failure), mounts and serves. When it returns 0
- * the mount is live. A stale mount of a dead daemon in that place is removed first. */
+/* Attaches the source to the cache (takes the source over, also on failure), mounts and serves.
+ * When it returns 0 the mount is live. A stale mount of a dead daemon in that place is removed
+ * first. */
 FB_MUST_CHECK int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
                                  const struct fb_mount_config *config, struct fb_mount **ret_mount,
                                  struct fb_error *err);
 
-/* Unmounts (lazily when busy and `force`; -EBUSY when busy and not) and ends the threads. Bounded in time. */
+/* Unmounts (lazily when busy and `force`; -EBUSY when busy and not) and ends the threads. Bounded
+ * in time. */
 FB_MUST_CHECK int fb_mount_stop(struct fb_mount *mount, bool force);
 
-/* True when a mount stands there whose daemon is dead, ours or another's. stat() does not tell: the kernel may still know
- * the answer. Asks a living daemon, which answers within its deadlines. */
+/* True when a mount stands there whose daemon is dead, ours or another's. stat() does not tell: the
+ * kernel may still know the answer. Asks a living daemon, which answers within its deadlines. */
 bool fb_mount_is_dead(const char *mountpoint);
 
 /* After fb_cache_evict(): waits, a few seconds at most, until the kernel has forgotten it, too. */

@@ -1,8 +1,8 @@
 /*
  * The mount point: is it fit, what stands on it, taking it down.
  *
- * A daemon that was killed leaves a mount behind on which everything fails with ENOTCONN. When it is
- * one of ours it is removed before the new one; another's is not ours to remove.
+ * A daemon that was killed leaves a mount behind on which everything fails with ENOTCONN. When it
+ * is one of ours it is removed before the new one; another's is not ours to remove.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -167,8 +167,8 @@ static char *canonical(const char *path)
     return dir ? fb_asprintf("%s/%s", strcmp(dir, "/") == 0 ? "" : dir, slash + 1) : NULL;
 }
 
-/* What the kernel knows of the root may outlive the daemon, so stat() proves nothing; statfs() always
- * asks. */
+/* What the kernel knows of the root may outlive the daemon, so stat() proves nothing; statfs()
+ * always asks. */
 bool fb_mount_is_dead(const char *mountpoint)
 {
     struct statfs fs;

@@ -5,9 +5,10 @@
  * end it says what to give back. It also knows the directory through which the kernel was told of a
  * node, which an invalidation must name.
  *
- * A hash table in FB_NODE_PARTS parts, each with its lock: open addressing, linear probing, removal by
- * shifting back, 16 bytes a slot, between an eighth and three quarters full. So a node costs 21 to
- * 43 bytes while they become more, and there are never more nodes than records in the file table (and, by shed.c, hardly more than half of them).
+ * A hash table in FB_NODE_PARTS parts, each with its lock: open addressing, linear probing, removal
+ * by shifting back, 16 bytes a slot, between an eighth and three quarters full. So a node costs 21
+ * to 43 bytes while they become more, and there are never more nodes than records in the file table
+ * (and, by shed.c, hardly more than half of them).
  *
  * One reference on the record is held however often the kernel was told, so a name looked up a
  * billion times does not wear out the record's own counter; ours has 56 bits.

@@ -6,9 +6,9 @@
  * may hold.
  *
  * Told is the name: the kernel drops it and everything below it, and the next access looks it up
- * anew. The pages of a regular file are left alone: they are true for that version, and whoever has it
- * open or mapped goes on with it; they go when the last of them lets go. A directory or link also
- * loses its listing, target, attributes and ACLs.
+ * anew. The pages of a regular file are left alone: they are true for that version, and whoever has
+ * it open or mapped goes on with it; they go when the last of them lets go. A directory or link
+ * also loses its listing, target, attributes and ACLs.
  *
  * The queue is bounded. When it overflows, all names in the root directory are invalidated instead,
  * and with them everything: costly, but never wrong.

@@ -7,8 +7,8 @@
  *
  * A file touched less than FB_SETTLE_TIME_NS ago may change again and show the same version. It is
  * opened with direct I/O, so that no page of it stays. (libfuse before 3.17 cannot allow shared
- * mappings of such a file: mmap(MAP_SHARED) gives ENODEV until it has settled. MAP_PRIVATE works but
- * leaves pages behind: they are dropped by the first open after it has settled.)
+ * mappings of such a file: mmap(MAP_SHARED) gives ENODEV until it has settled. MAP_PRIVATE works
+ * but leaves pages behind: they are dropped by the first open after it has settled.)
  *
  * There is nothing to release: an open file is a node the kernel knows. RELEASE has no handler, and
  * FLUSH none either, so it is answered ENOSYS once and never sent again.

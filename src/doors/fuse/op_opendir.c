@@ -1,12 +1,12 @@
 /*
  * OPENDIR and RELEASEDIR.
  *
- * Opening asks the source for nothing but the directory's version, and that only when its record has
- * outlived the TTL (on static mounts not even then): the kernel may have the whole listing. The
+ * Opening asks the source for nothing but the directory's version, and that only when its record
+ * has outlived the TTL (on static mounts not even then): the kernel may have the whole listing. The
  * source's directory is opened by the first READDIR that comes.
  *
- * The kernel keeps a listing while the directory's version stays the same. Which version a listing was
- * made from is remembered in a table of fixed size: what falls out of it is listed once more. A
+ * The kernel keeps a listing while the directory's version stays the same. Which version a listing
+ * was made from is remembered in a table of fixed size: what falls out of it is listed once more. A
  * version that has not settled keeps no listing: a file could come and the version not change.
  */
 #include <errno.h>

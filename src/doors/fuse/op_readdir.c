@@ -2,9 +2,9 @@
  * READDIR and READDIRPLUS: an answer is filled from a batch of entries; what does not fit stays for
  * the next call. See dir_priv.h.
  *
- * PLUS tells the kernel of every entry as a LOOKUP would, and only of those that fit. An entry without
- * attributes (it vanished meanwhile, or there is no room for it) is listed by name alone; the kernel
- * looks it up when somebody asks.
+ * PLUS tells the kernel of every entry as a LOOKUP would, and only of those that fit. An entry
+ * without attributes (it vanished meanwhile, or there is no room for it) is listed by name alone;
+ * the kernel looks it up when somebody asks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -46,8 +46,8 @@ static void finish(struct fb_dir *dir, int result)
     size_t used = dir->used;
     int rc;
 
-    /* Release: the next READDIR, on another thread, finds the handle as we leave it. After the reply
-     * the handle may be gone. */
+    /* Release: the next READDIR, on another thread, finds the handle as we leave it. After the
+     * reply the handle may be gone. */
     atomic_flag_clear_explicit(&dir->busy, memory_order_release);
     rc = result < 0 ? fuse_reply_err(req, -result) : fuse_reply_buf(req, reply, used);
     for (unsigned i = 0; i < told_count && (rc != 0 || result < 0); i++)

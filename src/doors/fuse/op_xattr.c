@@ -4,10 +4,10 @@
  *
  * security.capability, at every exec: none, since the mount is nosuid and would ignore it.
  *
- * ACLs, at every check of permissions that is not the owner's. That the source has none for a regular
- * file stays true for the node, as giving it one would change its ctime. For a directory it is what to
- * believe while the source cannot be asked. A source without ACLs has none: any other error than
- * ENODATA would make the kernel deny the access.
+ * ACLs, at every check of permissions that is not the owner's. That the source has none for a
+ * regular file stays true for the node, as giving it one would change its ctime. For a directory it
+ * is what to believe while the source cannot be asked. A source without ACLs has none: any other
+ * error than ENODATA would make the kernel deny the access.
  */
 #include <errno.h>
 #include <string.h>

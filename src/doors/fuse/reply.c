@@ -1,10 +1,11 @@
 /*
  * Attributes, entries and time-outs as the kernel wants them.
  *
- * Time-outs. A name holds for what is left of its record's validity. The attributes of a regular file
- * hold for ever: another size, time, owner or mode is another version, hence another node, which the
- * next look-up of the name brings. So reads, and fstat() of an open file, never cost a round trip.
- * Directories and links are refreshed in place; their attributes hold as long as their names do.
+ * Time-outs. A name holds for what is left of its record's validity. The attributes of a regular
+ * file hold for ever: another size, time, owner or mode is another version, hence another node,
+ * which the next look-up of the name brings. So reads, and fstat() of an open file, never cost a
+ * round trip. Directories and links are refreshed in place; their attributes hold as long as their
+ * names do.
  */
 #include <errno.h>
 #include <string.h>

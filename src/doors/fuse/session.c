@@ -3,8 +3,8 @@
  *
  * The threads are ours and not libfuse's loop: there is a fixed number of them, started once; they
  * stop taking requests in when FB_FUSE_REQUESTS_MAX are under way, so that memory stays bounded and
- * the rest waits in the kernel; and they can be ended while the kernel still has requests to send (a
- * lazy unmount of a busy file system), which libfuse's loop cannot.
+ * the rest waits in the kernel; and they can be ended while the kernel still has requests to send
+ * (a lazy unmount of a busy file system), which libfuse's loop cannot.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -236,9 +236,9 @@ void fb_session_join(struct fb_mount *mount)
     mount->thread_count = 0;
 }
 
-/* libfuse, told to unmount, closes its descriptor and unmounts by path whatever stands there, unless
- * the descriptor says that the connection is over. So it gets one that says so: a pipe that nobody
- * reads. That also closes the true one. */
+/* libfuse, told to unmount, closes its descriptor and unmounts by path whatever stands there,
+ * unless the descriptor says that the connection is over. So it gets one that says so: a pipe that
+ * nobody reads. That also closes the true one. */
 void fb_session_close(struct fb_mount *mount)
 {
     int ends[2];

@@ -1,11 +1,11 @@
 /*
  * Keeping the kernel's knowledge within the file table.
  *
- * A record the kernel knows cannot be reclaimed, and the kernel forgets inodes only when memory runs
- * short on the machine, not in our table. So what it may know is bounded: beyond half of the table's
- * room it is asked to drop what nobody uses, part after part of the node table, until a quarter of that
- * is free again. What is dropped and used again costs a LOOKUP. (The bound is for one mount; where
- * several fill the table together, the look-up that finds no room asks for more.)
+ * A record the kernel knows cannot be reclaimed, and the kernel forgets inodes only when memory
+ * runs short on the machine, not in our table. So what it may know is bounded: beyond half of the
+ * table's room it is asked to drop what nobody uses, part after part of the node table, until a
+ * quarter of that is free again. What is dropped and used again costs a LOOKUP. (The bound is for
+ * one mount; where several fill the table together, the look-up that finds no room asks for more.)
  *
  * Linux from 6.18 on has a notification for this that takes many nodes and leaves alone what is in
  * use; libfuse of our age does not know it, so we write it ourselves. Elsewhere names of files are
