@@ -357,6 +357,8 @@ static bool stop(struct fb_daemon *d)
         clean = stop_mounts(d);
     else if (d->mounts)
         fb_mounts_remove_all(d->mounts, true);
+    if (d->mounts && fb_mounts_stuck(d->mounts))
+        clean = false;
     if (!clean) {
         fb_log_error("a request or a mount hangs; the cache is left as after a crash");
         return false;

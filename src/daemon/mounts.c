@@ -39,10 +39,11 @@ struct fb_mounts {
     struct fb_own_dirs own;
     void (*changed)(void *arg);
     void *arg;
-    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list, states and users */
+    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list, states, users and stuck */
     struct fb_cond idle;
     struct fb_list entries;
     unsigned count;
+    bool stuck; /* a mount did not come apart, and still uses the cache */
 };
 
 const char *fb_source_health_name(enum fb_source_health health)
@@ -154,6 +155,23 @@ unsigned fb_mounts_count(struct fb_mounts *mounts)
     return count;
 }
 
+bool fb_mounts_stuck(struct fb_mounts *mounts)
+{
+    bool stuck;
+
+    fb_mutex_lock(&mounts->mutex);
+    stuck = mounts->stuck;
+    fb_mutex_unlock(&mounts->mutex);
+    return stuck;
+}
+
+static void note_stuck(struct fb_mounts *m)
+{
+    fb_mutex_lock(&m->mutex);
+    m->stuck = true;
+    fb_mutex_unlock(&m->mutex);
+}
+
 /* ---- adding ---- */
 
 /* Of the door's threads: only a note for the main thread. */
@@ -206,6 +224,10 @@ static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *er
     if (rc)
         return fb_error_set(err, rc, "cannot open the source %s: %s", e->source, fb_strerror(rc));
     rc = fb_mount_start(m->cache, source, &config, &mount, err);
+    if (rc == FB_MOUNT_STUCK) {
+        note_stuck(m);
+        rc = -EIO;
+    }
     if (rc)
         return fb_error_set(err, rc, "cannot mount on %s: %s", e->mountpoint, fb_strerror(rc));
     fb_mutex_lock(&m->mutex);
@@ -266,11 +288,16 @@ static int claim(struct fb_mounts *m, struct entry *e) FB_REQUIRES(m->mutex)
     return 0;
 }
 
-/* A claimed entry: unmounted and gone, or live again. */
+/* A claimed entry: unmounted and gone (what the door left in memory knows nothing of it), or live
+ * again. */
 static int stop_entry(struct fb_mounts *m, struct entry *e, bool force, struct fb_error *err)
 {
     int rc = fb_mount_stop(e->mount, force);
 
+    if (rc == FB_MOUNT_STUCK) {
+        note_stuck(m);
+        rc = 0;
+    }
     if (rc == 0) {
         fb_log_info("unmounted %s", e->mountpoint);
         drop_entry(m, e);
@@ -394,7 +421,8 @@ int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_fi
     below += strspn(below, "/");
     *ret_files = fb_cache_evict(fb_mount_volume(e->mount), below);
     fb_mount_flush(e->mount);
-    fb_log_info("evicted %llu files at %s", (unsigned long long)*ret_files, path);
+    fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
+                *ret_files == 1 ? "" : "s", path);
     let_go(mounts, e);
     return 0;
 }

@@ -61,6 +61,9 @@ unsigned fb_mounts_remove_all(struct fb_mounts *mounts, bool force);
 
 unsigned fb_mounts_count(struct fb_mounts *mounts);
 
+/* Whether requests of a mount that is gone never ended: the cache must not be closed then. */
+bool fb_mounts_stuck(struct fb_mounts *mounts);
+
 /* Forgets what is cached below an absolute path at or below one of the mounts. -ENOENT: it is
  * below none. */
 FB_MUST_CHECK int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_files);

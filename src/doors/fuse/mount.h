@@ -6,9 +6,10 @@
  * from whichever thread finishes them; the session's few threads only take requests in and never
  * wait for disk or source.
  *
- *   close-to-open  OPEN looks the file up again once its record has outlived the TTL; a changed file
- *                  answers ESTALE, upon which the kernel looks the name up anew and opens the new
- *                  inode, unseen by the program. The page cache is kept while the version holds.
+ *   close-to-open  OPEN looks the file up again once its record has outlived the TTL; a changed
+ *                  file answers ESTALE, upon which the kernel looks the name up anew and opens the
+ *                  new inode, unseen by the program. The page cache is kept while the version
+ *                  holds.
  *   static         OPEN and FLUSH are answered ENOSYS once, after which the kernel opens and closes
  *                  without asking. Names and attributes are cached for as long as the kernel likes;
  *                  `forebay evict` invalidates.
@@ -48,15 +49,21 @@ struct fb_mount_config {
 
 struct fb_mount;
 
+enum {
+    /* The mount is gone, but requests never ended: it is left in memory, with its volume attached,
+     * as they may come back to both. The cache must not be closed any more. */
+    FB_MOUNT_STUCK = 1,
+};
+
 /* Attaches the source to the cache (takes the source over, also on failure), mounts and serves.
  * When it returns 0 the mount is live. A stale mount of a dead daemon in that place is removed
- * first. */
+ * first. FB_MOUNT_STUCK: it failed, and did not come apart; with a sentence, as any failure. */
 FB_MUST_CHECK int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
                                  const struct fb_mount_config *config, struct fb_mount **ret_mount,
                                  struct fb_error *err);
 
 /* Unmounts (lazily when busy and `force`; -EBUSY when busy and not) and ends the threads. Bounded
- * in time. */
+ * in time. The mount may not be used any more after 0 and FB_MOUNT_STUCK. */
 FB_MUST_CHECK int fb_mount_stop(struct fb_mount *mount, bool force);
 
 /* True when a mount stands there whose daemon is dead, ours or another's. stat() does not tell: the
