@@ -43,7 +43,7 @@ static const struct fb_setting table[] = {
         "Threads that read the source at a time; 0: 16"),
     ROW("fuse-threads", 0, UINT, mount.fuse_threads, "0", NULL, "N", group_mount,
         "Threads that take requests from the kernel; 0: one per CPU"),
-    ROW("max-background", 0, UINT, mount.max_background, "64", NULL, "N", group_mount,
+    ROW("max-background", 0, UINT, mount.max_background, "512", NULL, "N", group_mount,
         "Requests the kernel keeps in flight at a time"),
     ROW("fault", 0, STRING, mount.fault, NULL, NULL, "LIST", group_mount,
         "Make the source slow and unreliable, for demonstrations and tests: "

@@ -106,11 +106,26 @@ int64_t fb_mount_settings_wait_ns(const struct fb_mount_settings *settings)
     return wait_ns < MOUNT_WAIT_MAX_NS ? wait_ns : MOUNT_WAIT_MAX_NS;
 }
 
+/* 0: by the machine. Too much is lowered, too little is refused. */
+static int check_memory(const struct fb_config *c, struct fb_error *err)
+{
+    char asked[FB_UNITS_TEXT_MAX];
+    char least[FB_UNITS_TEXT_MAX];
+
+    if (c->memory_bytes == 0 || c->memory_bytes >= FB_MEMORY_MIN)
+        return 0;
+    return fb_error_set(err, -EINVAL, "memory: %s is too little; write %s or more",
+                        fb_format_size(asked, c->memory_bytes),
+                        fb_format_size(least, FB_MEMORY_MIN));
+}
+
 static int check_ranges(const struct fb_config *c, struct fb_error *err)
 {
     struct fb_http_address address;
     int rc = fb_mount_settings_check(&c->mount, err);
 
+    if (rc == 0)
+        rc = check_memory(c, err);
     if (rc == 0)
         rc = check_size("block-size", c->block_bytes, FB_BLOCK_MIN, FB_BLOCK_MAX, err);
     if (rc == 0 && (c->block_bytes & (c->block_bytes - 1)))

@@ -334,6 +334,7 @@ static void test_ranges(void **state)
     expect_refused("--segment-size 1048577", "4K");
     expect_refused("--max-fetches 0", "max-fetches");
     expect_refused("--max-background 0", "max-background");
+    expect_refused("--memory 1M", "memory: 1M is too little; write 64M or more");
     expect_refused("--fuse-threads 1000", "fuse-threads");
     expect_refused("--source-threads 100000", "source-threads");
     expect_refused("--log-keep 1000", "log-keep");
