@@ -41,7 +41,13 @@ static int take_reply(const json_t *reply, const char *path)
         return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
     if (!cli_reply_ok(reply))
         return cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
-    printf("%" JSON_INTEGER_FORMAT " file%s evicted\n", files, files == 1 ? "" : "s");
+    if (files == 0) {
+        fputs("nothing is cached below ", stdout);
+        cli_print_text(stdout, path);
+        fputc('\n', stdout);
+    } else {
+        printf("%" JSON_INTEGER_FORMAT " file%s evicted\n", files, files == 1 ? "" : "s");
+    }
     return CLI_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "core/mem.h"
 #include "core/units.h"
 #include "daemon/config.h"
 #include "daemon/status.h"
@@ -66,6 +67,19 @@ static void print_fields(FILE *out)
         fprintf(out, "  %s\n      %s\n", fields[i].name, fields[i].help);
 }
 
+/* It is always in the foreground. */
+static void print_serve_flags(FILE *out, const struct fb_setting *table, size_t count)
+{
+    FB_AUTO_FREE struct fb_setting *rows = fb_alloc_array(count, sizeof *rows);
+    size_t used = 0;
+
+    for (size_t i = 0; rows && i < count; i++) {
+        if (strcmp(table[i].name, "foreground") != 0)
+            rows[used++] = table[i];
+    }
+    fb_settings_help(rows, used, out);
+}
+
 void cli_print_help(const struct cli_command *command, FILE *out)
 {
     size_t count;
@@ -78,7 +92,10 @@ void cli_print_help(const struct cli_command *command, FILE *out)
         const struct fb_setting *table = command->table(&count);
 
         fputc('\n', out);
-        fb_settings_help(table, count, out);
+        if (command == &cli_serve)
+            print_serve_flags(out, table, count);
+        else
+            fb_settings_help(table, count, out);
     }
     if (command == &cli_status)
         print_fields(out);

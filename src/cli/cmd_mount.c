@@ -248,12 +248,12 @@ const struct cli_command cli_mount = {
     .synopsis = "SOURCE MOUNTPOINT [FLAG]...",
     .summary = "Show a slow directory through the cache",
     .about =
-        "Mounts SOURCE, a directory on any file system, on MOUNTPOINT, an empty directory. What is "
-        "read there is fetched once and kept in memory and on disk. The daemon starts in the "
-        "background when none runs for the cache directory, and ends with its last mount; the "
-        "command returns when the mount is live.\n"
+        "Mounts SOURCE, a directory on any file system, on MOUNTPOINT, a directory; what is in it "
+        "is hidden while it is mounted on. What is read there is fetched once and kept in memory "
+        "and on disk. The daemon starts in the background when none runs for the cache directory, "
+        "and ends with its last mount; the command returns when the mount is live.\n"
         "\n"
-        "Flags may also be written as in fstab: -o allow-other,metadata-ttl=5m. Every flag is also "
+        "Flags may also be written as in fstab: -o allow_other,metadata_ttl=5m. Every flag is also "
         "a variable (--cache-dir: FOREBAY_CACHE_DIR) and a key of the file given with --config; a "
         "flag wins over a variable, a variable over the file.",
     .example = "  forebay mount /nfs/imagenet /data --memory 16G --cache-dir /nvme/forebay\n"

@@ -83,12 +83,23 @@ static int umount_path(const char *mountpoint, bool force)
     return status;
 }
 
+static int umount_word(const char *word, bool force)
+{
+    FB_AUTO_FREE char *mountpoint = NULL;
+    int rc = fb_path_canonical(word, &mountpoint);
+
+    if (rc)
+        return cli_fail(CLI_FAILED, "'%s': %s", word, fb_strerror(rc));
+    return umount_path(mountpoint, force);
+}
+
+/* One that fails does not keep the others mounted. */
 static int run(int argc, char **argv)
 {
     struct fb_error error = {""};
     struct options options;
-    FB_AUTO_FREE char *mountpoint = NULL;
     int positional = 0;
+    int status = CLI_OK;
     int rc;
 
     fb_settings_defaults(table, FB_ARRAY_SIZE(table), &options);
@@ -96,18 +107,19 @@ static int run(int argc, char **argv)
                                &error);
     if (rc)
         return cli_usage(&cli_umount, "%s", error.text);
-    if (positional != 1)
-        return cli_usage(&cli_umount, "write one mount point");
-    rc = fb_path_canonical(argv[1], &mountpoint);
-    if (rc)
-        return cli_fail(CLI_FAILED, "'%s': %s", argv[1], fb_strerror(rc));
-    return umount_path(mountpoint, options.force || options.lazy);
+    if (positional < 1)
+        return cli_usage(&cli_umount, "write a mount point");
+    for (int i = 1; i <= positional; i++) {
+        if (umount_word(argv[i], options.force || options.lazy) != CLI_OK)
+            status = CLI_FAILED;
+    }
+    return status;
 }
 
 const struct cli_command cli_umount = {
     .name = "umount",
-    .synopsis = "MOUNTPOINT [--force]",
-    .summary = "Remove a mount",
+    .synopsis = "MOUNTPOINT... [--force]",
+    .summary = "Remove mounts",
     .about = "The daemon ends with its last mount (unless it was started by `forebay serve`); the "
              "command returns when its cache is safely closed. A mount whose daemon has died is "
              "removed, too. `umount` and `fusermount3 -u` do as well.",

@@ -45,11 +45,20 @@ static void cut_option(const char **rest, struct output *out)
     *rest = *s ? s + 1 : s;
 }
 
+/* As every other file system writes them: allow_other. */
+static void use_dashes(char *name)
+{
+    for (; *name && *name != '='; name++) {
+        if (*name == '_')
+            *name = '-';
+    }
+}
+
 static int take_options(const char *list, struct output *out, struct fb_error *err)
 {
     while (*list) {
         char *flag = out->text;
-        const char *option = flag + 2;
+        char *option = flag + 2;
 
         cut_option(&list, out);
         if (!*option || is_ignored(option))
@@ -57,6 +66,7 @@ static int take_options(const char *list, struct output *out, struct fb_error *e
         if (strcmp(option, "rw") == 0)
             return fb_error_set(err, -EINVAL,
                                 "rw: there are no writable mounts yet; write ro or leave it out");
+        use_dashes(option);
         out->words[out->count++] = flag;
         out->text = flag + strlen(flag) + 1;
     }

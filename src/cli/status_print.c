@@ -141,7 +141,7 @@ static void print_reads(FILE *out, const json_t *d)
                format_ratio(byte_share, d, "byte_hit_ratio"));
     fprintf(out, "  %-8s %14s %8s\n", "misses", format_count(n, number(d, "misses")),
             fb_format_size(bytes, number(d, "miss_bytes")));
-    fprintf(out, "  %-8s %14s %8s\n", "source",
+    fprintf(out, "  %-8s %14s requests %8s read\n", "source",
             format_count(n, number(json_object_get(d, "counters"), "source_requests")),
             fb_format_size(bytes, number(d, "source_read_bytes")));
 }

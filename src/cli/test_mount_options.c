@@ -75,6 +75,9 @@ static void test_options(void **state)
     expect("mount -o a\\\\b /s", "mount --a\\b /s");
     expect("mount -o a\\", "mount --a\\");
     expect("mount -o no-cache", "mount --no-cache");
+    expect("mount -o allow_other,metadata_ttl=5s,fault=a_b=c_d /s",
+           "mount --allow-other --metadata-ttl=5s --fault=a_b=c_d /s");
+    expect("mount /s_1 /m_1 -o no_cache,_netdev", "mount /s_1 /m_1 --no-cache");
     expect("mount -o rw", NULL);
     expect("mount -o a,rw,b /s", NULL);
 }
