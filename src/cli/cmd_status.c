@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/dead_mounts.h"
 #include "cli/status_print.h"
 #include "core/clock.h"
 #include "core/mem.h"
@@ -53,8 +54,9 @@ static bool has_mount(const json_t *daemon, const char *mountpoint)
     return false;
 }
 
-/* Appends the daemon at that socket, or a note that it does not answer. */
-static void ask(const char *socket, const char *mountpoint, json_t *daemons)
+/* Appends the daemon at that socket, or a note that it does not answer. False: nobody listens there.
+ */
+static bool ask(const char *socket, const char *mountpoint, json_t *daemons)
 {
     json_t *request = json_pack("{s:s}", "op", "status");
     json_t *reply = NULL;
@@ -69,17 +71,21 @@ static void ask(const char *socket, const char *mountpoint, json_t *daemons)
         fprintf(stderr, "forebay: the daemon at %s does not answer\n", socket);
     }
     json_decref(reply);
+    return rc != -ENOENT;
 }
 
-static int ask_all(const char *mountpoint, json_t *daemons, struct fb_error *err)
+/* *ret_left: a daemon that was killed has left its socket. */
+static int ask_all(const char *mountpoint, json_t *daemons, bool *ret_left, struct fb_error *err)
 {
     char **sockets;
     int rc = fb_runtime_sockets(&sockets, err);
 
     if (rc)
         return rc;
-    for (char **s = sockets; *s; s++)
-        ask(*s, mountpoint, daemons);
+    for (char **s = sockets; *s; s++) {
+        if (!ask(*s, mountpoint, daemons))
+            *ret_left = true;
+    }
     fb_runtime_sockets_free(sockets);
     return 0;
 }
@@ -97,7 +103,7 @@ static int ask_home(char *cache_dir, json_t *daemons, struct fb_error *err)
         return fb_error_set(err, rc, "cache-dir: '%s': %s", cache_dir, fb_strerror(rc));
     rc = fb_runtime_socket(home, false, &socket, err);
     if (rc == 0)
-        ask(socket, NULL, daemons);
+        (void)ask(socket, NULL, daemons);
     if ((rc == 0 || rc == -ENOENT) && json_array_size(daemons) == 0)
         return fb_error_set(err, -ENOENT, "no daemon runs for the cache directory %s", home);
     return rc;
@@ -106,11 +112,12 @@ static int ask_home(char *cache_dir, json_t *daemons, struct fb_error *err)
 static int ask_mount(const char *path, json_t *daemons, struct fb_error *err)
 {
     FB_AUTO_FREE char *mountpoint = NULL;
+    bool left = false;
     int rc = fb_path_canonical(path, &mountpoint);
 
     if (rc)
         return fb_error_set(err, rc, "'%s': %s", path, fb_strerror(rc));
-    rc = ask_all(mountpoint, daemons, err);
+    rc = ask_all(mountpoint, daemons, &left, err);
     if (rc || json_array_size(daemons) > 0)
         return rc;
     if (fb_mountinfo_is_forebay(mountpoint))
@@ -119,6 +126,28 @@ static int ask_mount(const char *path, json_t *daemons, struct fb_error *err)
                             "dead mount, and so does the next `forebay mount`",
                             mountpoint, mountpoint);
     return fb_error_set(err, -ENOENT, "%s is not a Forebay mount", mountpoint);
+}
+
+static bool is_served(void *arg, const char *mountpoint)
+{
+    size_t i;
+    json_t *daemon;
+
+    json_array_foreach(arg, i, daemon)
+    {
+        if (has_mount(daemon, mountpoint))
+            return true;
+    }
+    return false;
+}
+
+static void tell_dead(void *arg, const char *mountpoint)
+{
+    (void)arg;
+    (void)cli_fail(CLI_FAILED,
+                   "the daemon of %s is dead; `forebay umount %s` removes the mount, and so does "
+                   "the next `forebay mount` there",
+                   mountpoint, mountpoint);
 }
 
 static void print(const json_t *daemons, bool json)
@@ -150,6 +179,7 @@ static int run(int argc, char **argv)
     struct options options = {0};
     json_t *daemons = json_array();
     int positional = 0;
+    bool left = false;
     int status = CLI_OK;
     int rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &options, argc, argv, &positional,
                                    &error);
@@ -162,11 +192,14 @@ static int run(int argc, char **argv)
         else if (options.cache_dir)
             rc = ask_home(options.cache_dir, daemons, &error);
         else
-            rc = ask_all(NULL, daemons, &error);
+            rc = ask_all(NULL, daemons, &left, &error);
         if (rc)
             status = cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
         else
             print(daemons, options.json);
+        /* Not without need: whoever asks a mount keeps it in use for a moment. */
+        if (left)
+            cli_dead_mounts(is_served, tell_dead, daemons);
     }
     json_decref(daemons);
     fb_settings_free(table, FB_ARRAY_SIZE(table), &options);
@@ -179,7 +212,8 @@ const struct cli_command cli_status = {
     .summary = "Show the daemons of this user, their mounts and how well they cache",
     .about = "Reads are those that reach the daemon: what the kernel's page cache answers is not "
              "counted. Hits are reads answered from memory or disk, by count and by bytes; misses "
-             "waited for the source.",
+             "waited for the source. Mounts of daemons that were killed are named on standard "
+             "error, with the remedy.",
     .example = "  forebay status\n"
                "  forebay status /data --json | jq '.daemons[0].hit_ratio'\n",
     .table = flags,

@@ -138,3 +138,63 @@ bool fb_mountinfo_is_forebay(const char *path)
     fb_mountinfo_free(&info);
     return is;
 }
+
+/* ---- all of one type ---- */
+
+static bool is_in(char *const *points, const char *point)
+{
+    for (; *points; points++) {
+        if (strcmp(*points, point) == 0)
+            return true;
+    }
+    return false;
+}
+
+int fb_mountinfo_points_parse(FILE *file, const char *type, char ***ret_points)
+{
+    FB_AUTO_FREE char *line = NULL;
+    char **points = fb_alloc_array(FB_MOUNTINFO_POINTS_MAX + 1, sizeof *points);
+    size_t size = 0;
+    unsigned used = 0;
+
+    if (!points)
+        return -ENOMEM;
+    for (unsigned i = 0; i < LINES_MAX && used < FB_MOUNTINFO_POINTS_MAX; i++) {
+        char *point;
+        char *is;
+        char *source;
+
+        if (getline(&line, &size, file) <= 0)
+            break;
+        if (!split_line(line, &point, &is, &source) || strcmp(is, type) != 0 ||
+            is_in(points, point))
+            continue;
+        points[used] = fb_strdup(point);
+        if (!points[used]) {
+            fb_mountinfo_points_free(points);
+            return -ENOMEM;
+        }
+        used++;
+    }
+    *ret_points = points;
+    return 0;
+}
+
+int fb_mountinfo_points(const char *type, char ***ret_points)
+{
+    FILE *file = fopen("/proc/self/mountinfo", "re");
+    int rc;
+
+    if (!file)
+        return fb_last_error();
+    rc = fb_mountinfo_points_parse(file, type, ret_points);
+    fclose(file);
+    return rc;
+}
+
+void fb_mountinfo_points_free(char **points)
+{
+    for (char **p = points; p && *p; p++)
+        free(*p);
+    free(points);
+}

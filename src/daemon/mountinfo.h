@@ -1,5 +1,6 @@
 /*
- * daemon/mountinfo.h - what /proc/self/mountinfo knows of the mount at, or above, a path.
+ * daemon/mountinfo.h - what /proc/self/mountinfo knows of the mount at, or above, a path, and where
+ * mounts of one type stand.
  */
 #ifndef FB_DAEMON_MOUNTINFO_H
 #define FB_DAEMON_MOUNTINFO_H
@@ -26,6 +27,14 @@ FB_MUST_CHECK int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mou
 
 /* Whether a Forebay mount stands exactly there. False when that cannot be told. */
 bool fb_mountinfo_is_forebay(const char *path);
+
+#define FB_MOUNTINFO_POINTS_MAX 256
+
+/* Where mounts of that type stand, each place once, at most FB_MOUNTINFO_POINTS_MAX; ended by
+ * NULL. */
+FB_MUST_CHECK int fb_mountinfo_points(const char *type, char ***ret_points);
+FB_MUST_CHECK int fb_mountinfo_points_parse(FILE *file, const char *type, char ***ret_points);
+void fb_mountinfo_points_free(char **points);
 
 void fb_mountinfo_free(struct fb_mountinfo *info);
 

@@ -258,6 +258,26 @@ static void test_mountinfo(void **state)
     assert_int_equal(find_in("garbage\n\n - \n1 2 3 4\n", "/x", &info), -ENOENT);
 }
 
+static void test_mountinfo_points(void **state)
+{
+    FILE *f = fmemopen((char *)mounts, strlen(mounts), "r");
+    char **points;
+
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(fb_mountinfo_points_parse(f, FB_MOUNT_TYPE, &points), 0);
+    assert_string_equal(points[0], "/mnt/a b\nc");
+    assert_string_equal(points[1], "/top");
+    assert_null(points[2]);
+    fb_mountinfo_points_free(points);
+
+    rewind(f);
+    assert_int_equal(fb_mountinfo_points_parse(f, "fuse.other", &points), 0);
+    assert_null(points[0]);
+    fb_mountinfo_points_free(points);
+    fclose(f);
+}
+
 /* ---- the runtime directory ---- */
 
 static void test_lock(void **state)
@@ -295,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mount_check, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mount_check_sees_through_links, setup, teardown),
         cmocka_unit_test(test_mountinfo),
+        cmocka_unit_test(test_mountinfo_points),
         cmocka_unit_test_setup_teardown(test_lock, setup, teardown),
     };
 
