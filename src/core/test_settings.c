@@ -27,9 +27,8 @@ static const struct fb_setting table[] = {
     {"memory", 'm', FB_SETTING_SIZE, ROW(memory), .fallback = "10G", .argument = "SIZE",
      .help = "Memory for cached data.", .group = "Cache"},
     {"verify", 0, FB_SETTING_BOOL, ROW(verify), .fallback = "on",
-     .help =
-         "Check the checksum of everything that comes back from a tier that can rot, "
-         "from a peer or from the network, before anyone sees it.",
+     .help = "Check the checksum of everything that comes back from a tier that can rot, "
+             "from a peer or from the network, before anyone sees it.",
      .group = "Cache"},
     {"quiet", 'q', FB_SETTING_BOOL, ROW(quiet), .help = "Say less."},
     {"threads", 't', FB_SETTING_UINT, ROW(threads), .fallback = "8", .argument = "N",

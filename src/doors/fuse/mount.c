@@ -5,7 +5,8 @@
  *            question answered: live
  *     stop:  unmounted (lazily: the kernel may still send) ► notifier ended, while requests are
  *            still served, for it may wait for one ► threads ended ► requests under way finish, by
- *            their deadlines at the latest ► connection closed ► references given back ► volume detached
+ *            their deadlines at the latest ► connection closed ► references given back ► volume
+ *            detached
  *
  * A mount whose requests do not finish is left in memory, as they will come back to it: then the
  * end is FB_MOUNT_STUCK.
