@@ -2,12 +2,13 @@
  * cache/cache.h - the cache: what doors talk to.
  *
  * Joins store, sources and policies. Everything a door asks is asynchronous: a call never waits for
- * disk or source; `done` is called exactly once, in the calling thread when the answer is at hand,
- * else on a thread of store or source, at the latest shortly after the request's deadline. Doors
- * may therefore call from their own few threads.
+ * a source, nor for a disk unless the read says that it may; `done` is called exactly once, in the
+ * calling thread when the answer is at hand, else on a thread of store or source. A request that
+ * waits for a source ends shortly after its deadline at the latest; one that waits for a disk of
+ * the cache ends when the kernel answers. Doors may therefore call from their own few threads.
  *
  * Bytes. A file is known by its record's id (store/files.h): one version of one path. A read of
- * that id returns bytes of that version or fails with -ESTALE when the source no longer has it and
+ * that id returns bytes of that version, or fails with -ESTALE when the source no longer has it and
  * the cache does not hold it. A fetch happens once, however many wait for it; what it brings is
  * verified to be of the record's version before and after, answered to all, and only then admitted.
  * Files younger than FB_SETTLE_TIME_NS are answered but not admitted.
@@ -230,7 +231,8 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
  * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 
-/* Access records, deadlines, cancelled requests, free-space floors: what the background thread does every 100 ms. */
+/* Access records, deadlines, cancelled requests, free-space floors: what the background thread does
+ * every 100 ms. */
 void fb_cache_tick(struct fb_cache *cache);
 
 #endif

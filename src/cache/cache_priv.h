@@ -121,8 +121,8 @@ FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int
 /* Ends the waiting of cancelled look-ups. */
 void fb_meta_cancel(struct fb_cache *cache);
 
-/* A signal came, and it ends the program: nobody will miss the answer. Other signals leave a wait as
- * it is, as on any disk file system. Relaxed: a hint that is looked at ten times a second. */
+/* A signal came, and it ends the program: nobody will miss the answer. Other signals leave a wait
+ * as it is, as on any disk file system. Relaxed: a hint that is looked at ten times a second. */
 static inline bool fb_cancelled(const _Atomic bool *cancel, const struct fb_caller *caller)
 {
     return cancel && atomic_load_explicit(cancel, memory_order_relaxed) &&
@@ -133,9 +133,10 @@ static inline bool fb_cancelled(const _Atomic bool *cancel, const struct fb_call
 FB_MUST_CHECK int fb_watch_start(struct fb_cache *cache);
 void fb_watch_stop(struct fb_cache *cache);
 
-static inline void fb_cache_note(struct fb_cache *cache, const struct fb_access *access)
+static inline void fb_cache_note(struct fb_cache *cache, unsigned thread,
+                                 const struct fb_access *access)
 {
-    fb_access_push(cache->rings[fb_thread_index() % FB_ACCESS_RINGS], access);
+    fb_access_push(cache->rings[thread % FB_ACCESS_RINGS], access);
 }
 
 #endif

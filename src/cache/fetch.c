@@ -58,8 +58,8 @@ static struct fb_list *bucket(struct fb_cache *cache, uint64_t key)
     return &cache->fetches[fb_mix64(key) % FB_FETCH_BUCKETS];
 }
 
-/* Two mounts of one source know a file by the same id, but each asks for itself: a mount that hangs or
- * ends must not fail the other's reads. */
+/* Two mounts of one source know a file by the same id, but each asks for itself: a mount that hangs
+ * or ends must not fail the other's reads. */
 static struct fetch *find_locked(struct fb_cache *cache, const struct fb_volume *volume,
                                  uint64_t key)
 {

@@ -10,8 +10,8 @@
  *     promote(item): a copy in DRAM when there is room without evicting; its place below is kept
  *     save():        at the end of the daemon, DRAM's items move into free room below
  *
- * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for disk
- * writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
+ * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for
+ * disk writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
  * counted.
  */
 #include <errno.h>

@@ -45,7 +45,7 @@ static void note_access(struct fb_piece *piece)
         .door = read->door,
     };
 
-    fb_cache_note(cache, &access);
+    fb_cache_note(cache, fb_thread_index(), &access);
     fb_metric_add(&cache->metrics, FB_CM_READS, 1);
     fb_metric_add(&cache->metrics, FB_CM_READ_BYTES, piece->length);
     if (hit) {
@@ -381,6 +381,7 @@ int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller, 
     uint32_t block_bytes = cache->config.block_bytes;
     uint64_t size = fb_files_version(cache->files, file)->size;
     uint64_t at = offset, end = fb_min_u64(size, offset + length);
+    unsigned thread = fb_thread_index();
 
     if (beyond_blocks(cache, end))
         return -EFBIG;
@@ -402,11 +403,11 @@ int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller, 
 
         if (got != want)
             return -ENOENT;
-        fb_cache_note(cache, &access);
-        fb_metric_add(&cache->metrics, FB_CM_READS, 1);
-        fb_metric_add(&cache->metrics, FB_CM_READ_BYTES, want);
-        fb_metric_add(&cache->metrics, FB_CM_HITS_DRAM, 1);
-        fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM, want);
+        fb_cache_note(cache, thread, &access);
+        fb_metric_add_at(&cache->metrics, thread, FB_CM_READS, 1);
+        fb_metric_add_at(&cache->metrics, thread, FB_CM_READ_BYTES, want);
+        fb_metric_add_at(&cache->metrics, thread, FB_CM_HITS_DRAM, 1);
+        fb_metric_add_at(&cache->metrics, thread, FB_CM_HIT_BYTES_DRAM, want);
         at += want;
     }
     return at > offset ? (int64_t)(at - offset) : 0;

@@ -1,6 +1,7 @@
 /*
  * The background thread: drains access records, ends waits whose deadline has passed or that
- * were cancelled, keeps file systems above their floor. The brain will grow here; reads go on without it.
+ * were cancelled, keeps file systems above their floor. The brain will grow here; reads go on
+ * without it.
  */
 #include "cache/cache_priv.h"
 #include "core/clock.h"

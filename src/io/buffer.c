@@ -136,7 +136,8 @@ struct fb_buffer *fb_buffer_get(struct fb_buffer_pool *pool)
     return fb_buffer_get_many(pool, NULL, 1, &b, NULL) ? b : NULL;
 }
 
-/* Whose turn it is, with its buffers: the first in line whose account allows it, if there are enough. */
+/* Whose turn it is, with its buffers: the first in line whose account allows it, if there are
+ * enough. */
 static struct fb_buffer_wait *next_locked(struct fb_buffer_pool *pool)
 {
     struct fb_list *it, *tmp;

@@ -6,8 +6,8 @@
  *
  * A request asks for all the buffers it needs at once and gets all or none. Nobody holds some while
  * waiting for more, so requests cannot wait for each other in a circle. The line is first come,
- * first served: a large request is not starved by small ones behind it. Only those whose account is used up are
- * passed by.
+ * first served: a large request is not starved by small ones behind it. Only those whose account is
+ * used up are passed by.
  *
  * All buffers are one anonymous mapping, each aligned to FB_IO_ALIGN; reference counts are atomic.
  * A buffer in the hands of a hung source stays out until the source lets go of it.
@@ -35,9 +35,9 @@ struct fb_buffer {
     struct fb_list free_link;
 };
 
-/* One party's account: how many of a pool's buffers it has out, and may have. Without it a source that
- * hangs would end up with all of them. Lives in the pool, and longer than its party: until the last
- * buffer is back. */
+/* One party's account: how many of a pool's buffers it has out, and may have. Without it a source
+ * that hangs would end up with all of them. Lives in the pool, and longer than its party: until the
+ * last buffer is back. */
 struct fb_buffer_account {
     uint32_t out;
     uint32_t limit;
