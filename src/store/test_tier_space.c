@@ -1,0 +1,313 @@
+/*
+ * Space and failures: the floor under free space, a full file system, and what others do to the
+ * files of a tier.
+ */
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+
+#include "core/clock.h"
+#include "store/guard.h"
+#include "store/test_tier.h"
+
+/* ---- space ---- */
+
+static void set_ratio(struct fixture *f, int64_t bytes_above_floor)
+{
+    struct statvfs st;
+
+    assert_int_equal(statvfs(f->dir.path, &st), 0);
+    f->config.free_space_ratio =
+        ((double)((uint64_t)st.f_bavail * st.f_frsize) - (double)bytes_above_floor) /
+        ((double)st.f_blocks * (double)st.f_frsize);
+}
+
+static void test_floor(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slots[2];
+    uint32_t slot;
+    uint8_t *memory;
+
+    open_empty(f); /* so that its small files are there before we look */
+    close_tier(f);
+    set_ratio(f, 2 * SEGMENT + SEGMENT / 2);
+    open_empty(f);
+    slots[0] = fill_one(f, 0);
+    slots[1] = fill_one(f, 1);
+    assert_int_equal(fb_tier_excess(f->tier), 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_false(fb_tier_has_room(f->tier));
+    assert_int_equal(disk_bytes(f), 2 * SEGMENT);
+    /* Space that the cache has already is not asked of the file system again. */
+    fb_tier_give(f->tier, slots[0]);
+    assert_true(fb_tier_has_room(f->tier));
+    slots[0] = fill_one(f, 2);
+    assert_true(holds(f, slots[0], 2));
+    assert_true(holds(f, slots[1], 1));
+    close_tier(f);
+    /* Nor after a restart. */
+    assert_int_equal(try_open(f), 0);
+    assert_int_equal(scan_all(f), 1u << slots[0] | 1u << slots[1]);
+    fb_tier_give(f->tier, slots[1]);
+    assert_int_equal(fill_one(f, 3), slots[1]);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+}
+
+/* Others fill the disk: what is free goes at once, the rest when it is evicted. */
+static void test_excess(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slots[SLOTS];
+    FB_AUTO_CLOSE int filler = -1;
+    int64_t before;
+
+    open_empty(f);
+    close_tier(f);
+    set_ratio(f, SLOTS * SEGMENT + SEGMENT / 2);
+    open_empty(f);
+    for (unsigned i = 0; i < SLOTS; i++)
+        slots[i] = fill_one(f, i);
+    assert_int_equal(fb_tier_excess(f->tier), 0);
+    fb_tier_give(f->tier, slots[0]);
+    assert_int_equal(disk_bytes(f), SLOTS * SEGMENT);
+
+    filler = open(fb_test_dir_path(&f->dir, "filler"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(filler >= 0);
+    assert_int_equal(posix_fallocate(filler, 0, 3 * SEGMENT), 0);
+    before = fb_tier_excess(f->tier);
+    assert_true(before > 0 && before <= 2 * SEGMENT);
+    assert_int_equal(disk_bytes(f), (SLOTS - 1) * SEGMENT);
+    fb_tier_give(f->tier, slots[1]);
+    assert_int_equal(fb_tier_excess(f->tier), before - SEGMENT);
+    fb_tier_give(f->tier, slots[2]);
+    assert_int_equal(fb_tier_excess(f->tier), 0);
+    assert_int_equal(disk_bytes(f), (SLOTS - 3) * SEGMENT);
+    for (unsigned i = 3; i < SLOTS; i++)
+        assert_true(holds(f, slots[i], i));
+
+    /* They leave again: sooner or later there is room. */
+    assert_int_equal(ftruncate(filler, 0), 0);
+    while (!fb_tier_has_room(f->tier))
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    fill_one(f, 9);
+}
+
+static void test_full_file_system(void **state)
+{
+    struct fixture *f = *state;
+    FB_AUTO_CLOSE int filler =
+        open(fb_test_dir_path(&f->dir, "filler"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint32_t slot;
+    uint8_t *memory;
+
+    assert_true(filler >= 0);
+    assert_int_equal(posix_fallocate(filler, 0, FS_BYTES - 2 * SEGMENT - SEGMENT / 2), 0);
+    open_empty(f);
+    slot = fill_one(f, 1);
+    assert_true(holds(f, slot, 1));
+    while (fb_tier_take(f->tier, &slot, &memory) == 0)
+        build(memory, 2);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_true(disk_bytes(f) <= 2 * SEGMENT);
+}
+
+/* Something else than free space says no: here the limit on a file's size, elsewhere a quota. */
+static void test_refused_space(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit before;
+    struct rlimit low = {.rlim_cur = 2 * SEGMENT - 1};
+    unsigned got = 0;
+    uint32_t slot;
+    uint8_t *memory;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    low.rlim_max = before.rlim_max;
+    open_empty(f);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    while (fb_tier_take(f->tier, &slot, &memory) == 0)
+        got++;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(got, f->config.dir_count);
+    assert_false(fb_tier_has_room(f->tier));
+    while (!fb_tier_has_room(f->tier))
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    fill_one(f, 1);
+}
+
+/* ---- what others do to the files ---- */
+
+static void assert_lends_nothing(struct fixture *f)
+{
+    uint32_t slot;
+    uint8_t *memory;
+
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_false(fb_tier_has_room(f->tier));
+}
+
+static void test_directory_moved(void **state)
+{
+    struct fixture *f = *state;
+    char away[PATH_SIZE + 16];
+    uint32_t slot;
+    unsigned last = f->config.dir_count - 1;
+
+    open_empty(f);
+    slot = fill_one(f, 1);
+    snprintf(away, sizeof away, "%s.away", f->paths[last]);
+    assert_int_equal(rename(f->paths[last], away), 0);
+    assert_int_equal(fb_tier_excess(f->tier), -EIO);
+    assert_lends_nothing(f);
+    assert_true(holds(f, slot, 1));
+    /* Another one of its name is not it. */
+    assert_int_equal(mkdir(f->paths[last], 0700), 0);
+    assert_int_equal(fb_tier_excess(f->tier), -EIO);
+    fb_tier_give(f->tier, slot);
+    assert_lends_nothing(f);
+    close_tier(f);
+    open_empty(f);
+    fill_one(f, 1);
+}
+
+static void test_files_deleted(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slot;
+
+    open_empty(f);
+    slot = fill_one(f, 1);
+    assert_int_equal(unlink(segments_path(f, 0)), 0);
+    assert_int_equal(fb_tier_excess(f->tier), -EIO);
+    assert_lends_nothing(f);
+    assert_true(holds(f, slot, 1));
+}
+
+static void test_directory_deleted(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"lock", "superblock", "segments"};
+    uint32_t slot;
+    uint8_t *memory;
+
+    open_empty(f);
+    slot = fill_one(f, 1);
+    for (unsigned d = 0; d < f->config.dir_count; d++) {
+        for (unsigned i = 0; i < FB_ARRAY_SIZE(names); i++) {
+            char path[PATH_SIZE + 16];
+
+            snprintf(path, sizeof path, "%s/%s", f->paths[d], names[i]);
+            assert_int_equal(unlink(path), 0);
+        }
+        assert_int_equal(rmdir(f->paths[d]), 0);
+    }
+    /* A slot that needs new space finds out by itself. */
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_lends_nothing(f);
+    assert_int_equal(fb_tier_excess(f->tier), -EIO);
+}
+
+static void test_truncated(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_buffer *b = fb_buffer_get(f->buffers);
+    uint32_t slots[SLOTS];
+    uint32_t slot;
+    uint8_t *memory;
+    int r;
+
+    open_empty(f);
+    for (unsigned i = 0; i < SLOTS; i++)
+        slots[i] = fill_one(f, i);
+    for (unsigned d = 0; d < f->config.dir_count; d++)
+        assert_int_equal(truncate(segments_path(f, d), 8192), 0);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        assert_int_equal(read_some(f->tier, slots[i], 8192, SEGMENT - 8192, b->data), -EIO);
+        assert_int_equal(read_some(f->tier, slots[i], SEGMENT / 2, 4096, b->data), -EIO);
+    }
+    fb_buffer_put(b);
+    /* Building and sealing there may fail, but nothing worse. */
+    fb_tier_give(f->tier, slots[3]);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
+    build(memory, 9);
+    r = seal(f->tier, slot, memory, 9);
+    assert_int_equal(r, f->config.kind == FB_TIER_PMEM ? -EIO : 0);
+    fb_tier_release_memory(f->tier, slot, memory);
+    if (r == 0)
+        assert_true(holds(f, slot, 9));
+    else
+        assert_lends_nothing(f);
+}
+
+/* A write that fails is told, and the tier lends nothing more. */
+static void test_write_error(void **state)
+{
+    struct fixture *f = *state;
+    struct rlimit before;
+    struct rlimit low = {.rlim_cur = 4096};
+    uint32_t slot;
+    uint8_t *memory;
+    int r;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    low.rlim_max = before.rlim_max;
+    open_empty(f);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
+    build(memory, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    r = seal(f->tier, slot, memory, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(r, -EFBIG);
+    fb_tier_release_memory(f->tier, slot, memory);
+    fb_tier_give(f->tier, slot);
+    assert_lends_nothing(f);
+    close_tier(f);
+    open_empty(f);
+    fill_one(f, 1);
+}
+
+/* A process that dies of SIGBUS elsewhere dies of it still. */
+static void test_foreign_fault(void **state)
+{
+    struct fixture *f = *state;
+    pid_t child;
+    int status;
+
+    open_empty(f);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit none = {0};
+
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGBUS, SIG_DFL); /* not cmocka's, which would go on with the tests here */
+        fb_guard_install();
+        raise(SIGBUS);
+        raise(SIGBUS);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+}
+
+/* ---- all of it ---- */
+
+static const struct tier_case cases[] = {
+    {"floor", test_floor, ON_FILES | OWN_FS},
+    {"excess", test_excess, ON_FILES | OWN_FS},
+    {"full file system", test_full_file_system, ON_FILES | OWN_FS},
+    {"refused space", test_refused_space, ON_FILES},
+    {"directory moved", test_directory_moved, ON_FILES},
+    {"files deleted", test_files_deleted, ON_FILES},
+    {"directory deleted", test_directory_deleted, ON_FILES},
+    {"truncated", test_truncated, ON_FILES},
+    {"write error", test_write_error, ON_NVME},
+    {"foreign fault", test_foreign_fault, ON_PMEM},
+};
+
+int main(void)
+{
+    return run_cases("tier_space", cases, FB_ARRAY_SIZE(cases));
+}
