@@ -321,7 +321,7 @@ static void split(struct fb_read *read, uint64_t size)
 /* Blocks have 32-bit numbers. */
 static bool beyond_blocks(const struct fb_cache *cache, uint64_t end)
 {
-    return end > 0 && (end - 1) / cache->config.block_bytes > UINT32_MAX;
+    return end > (uint64_t)cache->config.block_bytes << 32;
 }
 
 void fb_cache_read(struct fb_read *read)
@@ -374,6 +374,27 @@ void fb_read_release(struct fb_read *read)
     read->piece_count = 0;
 }
 
+static void note_copy(struct fb_volume *volume, unsigned thread, const struct fb_caller *caller,
+                      uint64_t key, uint32_t offset, uint32_t length)
+{
+    struct fb_access_ring *ring = volume->cache->rings[thread % FB_ACCESS_RINGS];
+    struct fb_access access;
+
+    if (fb_access_full(ring)) {
+        fb_access_drop(ring);
+        return;
+    }
+    access = (struct fb_access){.time_ns = fb_now_coarse_ns(),
+                                .key = key,
+                                .offset = offset,
+                                .length = length,
+                                .pid = caller->pid,
+                                .uid = caller->uid,
+                                .source = volume->id,
+                                .outcome = FB_ACCESS_MEMORY};
+    fb_access_push(ring, &access);
+}
+
 int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller, uint32_t file,
                       uint64_t offset, uint32_t length, void *ret_data)
 {
@@ -387,23 +408,15 @@ int64_t fb_cache_copy(struct fb_volume *volume, const struct fb_caller *caller, 
         return -EFBIG;
     while (at < end) {
         uint32_t block = (uint32_t)(at / block_bytes);
-        uint32_t in_item = (uint32_t)(at % block_bytes);
+        uint32_t in_item = (uint32_t)(at - (uint64_t)block * block_bytes);
         uint32_t want = (uint32_t)fb_min_u64(block_bytes - in_item, end - at);
         uint64_t key = fb_item_key(file, block);
         int64_t got =
             fb_store_copy(cache->store, key, in_item, want, (uint8_t *)ret_data + (at - offset));
-        struct fb_access access = {.time_ns = fb_now_coarse_ns(),
-                                   .key = key,
-                                   .offset = in_item,
-                                   .length = want,
-                                   .pid = caller->pid,
-                                   .uid = caller->uid,
-                                   .source = volume->id,
-                                   .outcome = FB_ACCESS_MEMORY};
 
         if (got != want)
             return -ENOENT;
-        fb_cache_note(cache, thread, &access);
+        note_copy(volume, thread, caller, key, in_item, want);
         fb_metric_add_at(&cache->metrics, thread, FB_CM_READS, 1);
         fb_metric_add_at(&cache->metrics, thread, FB_CM_READ_BYTES, want);
         fb_metric_add_at(&cache->metrics, thread, FB_CM_HITS_DRAM, 1);

@@ -75,6 +75,20 @@ static inline void fb_access_ring_init(struct fb_access_ring *ring, uint64_t cap
         atomic_init(&ring->slots[i].sequence, i);
 }
 
+/* Nobody need make a record that will be dropped. A guess, as others push and pop meanwhile. */
+static inline bool fb_access_full(struct fb_access_ring *ring)
+{
+    uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    const struct fb_access_slot *slot = &ring->slots[at & (ring->capacity - 1)];
+
+    return (int64_t)(atomic_load_explicit(&slot->sequence, memory_order_relaxed) - at) < 0;
+}
+
+static inline void fb_access_drop(struct fb_access_ring *ring)
+{
+    atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+}
+
 /* A slot is free for position p when its sequence is p, ready when it is p + 1, and free for the
  * next round when the consumer has set it to p + capacity. */
 static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_access *record)
@@ -95,11 +109,11 @@ static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_a
             if (atomic_compare_exchange_strong_explicit(&slot->sequence, &seq, at + 1,
                                                         memory_order_release, memory_order_relaxed))
                 return true;
-            atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+            fb_access_drop(ring);
             return false;
         }
         if ((int64_t)(seq - at) < 0) {
-            atomic_fetch_add_explicit(&ring->dropped, 1, memory_order_relaxed);
+            fb_access_drop(ring);
             return false;
         }
         at = atomic_load_explicit(&ring->tail, memory_order_relaxed);
