@@ -2,9 +2,9 @@
  * A read, from request to answer.
  *
  *     1. split      one piece for each item the range touches; pin what the store has
- *     2. buffers    for pieces that miss or lie on a medium, all at once: first from the fetch pool,
- *                   then from the medium pool; always in this order, so that reads cannot wait for
- *                   each other in a circle
+ *     2. buffers    for pieces that miss or lie on a medium, all at once: from the fetch pool, then
+ *                   from the medium pool; always in this order, so that reads cannot wait for each
+ *                   other in a circle
  *     3. start      media are read, misses join or begin a fetch
  *     4. join       the last piece answers the read; a medium that fails or lies turns into a miss
  *     5. release    the door has sent the bytes: pins and buffers go back

@@ -54,8 +54,8 @@ static bool has_mount(const json_t *daemon, const char *mountpoint)
     return false;
 }
 
-/* Appends the daemon at that socket, or a note that it does not answer. False: nobody listens there.
- */
+/* Appends the daemon at that socket, or a note that it does not answer. False: nobody listens
+ * there. */
 static bool ask(const char *socket, const char *mountpoint, json_t *daemons)
 {
     json_t *request = json_pack("{s:s}", "op", "status");

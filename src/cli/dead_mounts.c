@@ -1,7 +1,7 @@
 /*
- * Only asking a mount tells whether it is dead, and one whose daemon hangs does not answer: so a child
- * asks, and is left behind when it takes too long. It may not even be killed then, but it holds
- * nothing of ours.
+ * Only asking a mount tells whether it is dead, and one whose daemon hangs does not answer: so a
+ * child asks, and is left behind when it takes too long. It may not even be killed then, but it
+ * holds nothing of ours.
  */
 #include "cli/dead_mounts.h"
 

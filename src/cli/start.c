@@ -1,7 +1,7 @@
 /*
  * The child says over a pipe, in one message, how it went: a letter (ready, owned, failed) and a
- * sentence. Silence means that it died, or hangs until the time is over; then the parent ends it and
- * removes a mount that it may have left.
+ * sentence. Silence means that it died, or hangs until the time is over; then the parent ends it
+ * and removes a mount that it may have left.
  */
 #include "cli/start.h"
 
