@@ -106,7 +106,6 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
         rc = fb_buffer_pool_create(cache->budget.medium_buffers, buffer_bytes, &cache->medium_pool);
     if (rc < 0)
         return fb_error_set(err, rc, "cannot set up buffers: %s", fb_strerror(rc));
-    s.buffers = cache->medium_pool;
     plan_tiers(cache, &s);
     rc = fb_store_open(&s, &cache->store, err);
     if (rc < 0)

@@ -451,6 +451,7 @@ static void a_hung_source_leaves_others_alone(void **state)
 {
     struct fixture *f = *state;
     struct fb_posix_config posix = {.root = source_path, .threads = 8};
+    struct fb_volume_config patient = f->volume_config;
     struct reader readers[64];
     struct fb_volume *healthy;
     struct fb_source *source;
@@ -460,7 +461,7 @@ static void a_hung_source_leaves_others_alone(void **state)
     f->volume_config.timeout_ns = FB_NS_PER_S;
     open_cache(f);
     assert_int_equal(fb_source_posix_open(&posix, &source, NULL), 0);
-    assert_int_equal(fb_volume_attach(f->cache, source, &f->volume_config, &healthy, NULL), 0);
+    assert_int_equal(fb_volume_attach(f->cache, source, &patient, &healthy, NULL), 0);
     large = look_up(f, "large");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
     for (unsigned i = 0; i < FB_ARRAY_SIZE(readers); i++)

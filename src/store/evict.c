@@ -113,20 +113,16 @@ void fb_segment_empty(struct fb_store *store, struct fb_segment *seg, bool want_
         .arg = arg,
     };
     struct fb_buffer own = {.size = fb_store_buffer_bytes(store->block_bytes)};
-    struct fb_buffer *pooled = NULL;
 
+    /* Not from a pool: giving a buffer back there calls whoever waits for it, and our caller may
+     * hold locks. */
     if (want_data && visit != NULL && e.which == 1) {
-        pooled = store->buffers != NULL ? fb_buffer_get(store->buffers) : NULL;
-        /* An empty pool must not keep a segment from going: whoever has the buffers may wait for
-         * the room. */
-        if (pooled == NULL)
-            own.data = aligned_alloc(FB_IO_ALIGN, own.size);
-        e.buffer = pooled != NULL ? pooled : own.data != NULL ? &own : NULL;
+        own.data = aligned_alloc(FB_IO_ALIGN, fb_align_up(own.size, FB_IO_ALIGN));
+        e.buffer = own.data != NULL ? &own : NULL;
     }
     for (uint32_t i = 0; i < seg->items; i++)
         if (seg->keys[i] != 0)
             take_out(&e, seg->keys[i]);
-    fb_buffer_put(pooled);
     free(own.data);
     fb_segment_emptied(store, seg);
 }

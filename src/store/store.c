@@ -180,7 +180,6 @@ int fb_store_open(const struct fb_store_config *config, struct fb_store **ret_st
         return -ENOMEM;
     store->tables_memfd = -1;
     store->block_bytes = config->block_bytes;
-    store->buffers = config->buffers;
     fb_metrics_init(&store->metrics, metric_infos, FB_ARRAY_SIZE(metric_infos));
     fb_mutex_init(&store->writes_lock, FB_RANK_SEGMENT);
     fb_cond_init(&store->writes_cond);

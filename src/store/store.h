@@ -64,7 +64,6 @@ struct fb_store_config {
     uint64_t files_bytes;
     unsigned tier_count; /* from fast to slow; at most one of each kind */
     struct fb_tier_config tiers[FB_TIERS_MAX];
-    struct fb_buffer_pool *buffers; /* of fb_store_buffer_bytes() each; outlives the store */
 };
 
 struct fb_store;

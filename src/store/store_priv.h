@@ -108,7 +108,6 @@ struct fb_store {
     struct fb_sources *sources;
     struct fb_mutex evictions_lock; /* FB_RANK_SEGMENT, never with another of that rank */
     struct fb_evictions *evictions;
-    struct fb_buffer_pool *buffers;
 
     struct fb_mutex writes_lock; /* FB_RANK_SEGMENT, never with another of that rank */
     struct fb_cond writes_cond;

@@ -131,10 +131,8 @@ static inline bool world_right(uint32_t file, uint32_t version, uint32_t block, 
 static inline struct fb_store_config world_config(struct world *w)
 {
     const char *dirs[] = {NULL, w->pmem_dir, w->nvme_dir};
-    struct fb_store_config c = {.block_bytes = w->block_bytes,
-                                .max_items = w->max_items,
-                                .files_bytes = 1u << 20,
-                                .buffers = w->buffers};
+    struct fb_store_config c = {
+        .block_bytes = w->block_bytes, .max_items = w->max_items, .files_bytes = 1u << 20};
 
     for (unsigned kind = 0; kind < 3; kind++) {
         if ((w->mask & 1u << kind) == 0)

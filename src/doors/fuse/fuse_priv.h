@@ -92,6 +92,14 @@ uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
 
 struct fb_notifier;
 
+/* See linger() in session.c. */
+struct fb_linger {
+    bool able;          /* there are CPUs enough */
+    _Atomic bool taken; /* a thread lingers, or looks whether to */
+    uint32_t skip;      /* requests to come after which nobody lingers */
+    uint32_t penalty;
+};
+
 struct fb_mount {
     struct fb_mount_config config; /* the strings are copies */
     struct fb_cache *cache;
@@ -113,6 +121,7 @@ struct fb_mount {
     _Atomic unsigned running;  /* threads in their loop */
     _Atomic bool stopping;     /* by fb_mount_stop() */
     _Atomic uint32_t requests; /* under way */
+    struct fb_linger linger;
     struct fb_mutex dirs_lock;
     struct fb_list
         dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
