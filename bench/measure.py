@@ -47,7 +47,8 @@ FIO = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-for
 
 def fio_read_command(path, size, seconds):
     return FIO + [f"--filename={path}", f"--size={size}", "--rw=randread", "--bs=128k",
-                  "--iodepth=16", "--time_based", f"--runtime={seconds}", "--randrepeat=0"]
+                  "--iodepth=16", "--time_based", f"--runtime={seconds}", "--randrepeat=0",
+                  "--readonly"]
 
 
 def fio_write_command(path, size):
@@ -56,7 +57,7 @@ def fio_write_command(path, size):
 
 
 def fio_read(path, size, seconds):
-    """Bytes a second. fio lays the file out when it is not there."""
+    """Bytes a second out of a file that is there."""
     return json.loads(output_of(fio_read_command(path, size, seconds)))["jobs"][0]["read"][
         "bw_bytes"]
 
