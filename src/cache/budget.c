@@ -5,13 +5,16 @@
 #include "core/units.h"
 #include "proto/layout.h"
 
-#define REST_BYTES (12ULL << 20) /* code, stacks, libraries, small allocations */
-#define ITEM_BYTES_GUESS \
- (16ULL << 10)                  /* smaller items than this on average: the index fills first */
-#define ITEM_INDEX_BYTES  64ULL /* entry at 75% load, and its place in the segment's keys */
-#define FILE_BYTES_GUESS  256ULL
-#define STAGING           3u
-#define BUFFERS_MIN       24u
+/* Code, stacks, libraries, small allocations. */
+#define REST_BYTES (12ULL << 20)
+/* Where items are smaller than this on average, the index fills first. */
+#define ITEM_BYTES_GUESS (16ULL << 10)
+/* An entry at 75% load, and its place in the segment's keys. */
+#define ITEM_INDEX_BYTES 64ULL
+#define FILE_BYTES_GUESS 256ULL
+#define STAGING          3u
+/* A source may have half of the buffers out, and one read takes up to 18. */
+#define BUFFERS_MIN       40u
 #define BUFFERS_MAX       512u
 #define SEGMENT_MAX       (16ULL << 20)
 #define DRAM_SEGMENTS_MIN 4u

@@ -255,6 +255,13 @@ int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
     int rc =
         volume ? fb_store_source_id(cache->store, fb_source_uri(source), &volume->id) : -ENOMEM;
 
+    if (rc == 0) {
+        /* A source that hangs keeps its buffers: half of them at the most. */
+        volume->account = fb_buffer_account_open(
+            cache->fetch_pool,
+            (uint32_t)fb_max_u64(cache->budget.fetch_buffers / 2, FB_READ_PIECES));
+        rc = volume->account ? 0 : -EMFILE;
+    }
     if (rc < 0) {
         fb_source_close(source);
         free(volume);

@@ -73,8 +73,7 @@ struct fb_volume {
     struct fb_volume_config config;
     _Atomic int64_t ttl_ns; /* the shortest of all volumes of this source */
     uint16_t id;
-    struct fb_buffer_account
-        *account; /* in the fetch pool: hung, it cannot use up the others' part */
+    struct fb_buffer_account *account; /* in the fetch pool */
     struct fb_list link;
     struct fb_list alone;   /* fetches that are shared with nobody, guarded by fetch_lock */
     struct fb_list pending; /* fetches not yet sent, likewise */
