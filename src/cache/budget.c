@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "core/units.h"
+#include "proto/client.h"
 #include "proto/layout.h"
 
 /* Code, stacks, libraries, small allocations. */
@@ -18,6 +19,8 @@
 #define BUFFERS_MAX       512u
 #define SEGMENT_MAX       (16ULL << 20)
 #define DRAM_SEGMENTS_MIN 4u
+#define CLIENTS_MIN       4u
+#define CLIENTS_MAX       256u
 
 /* 16 MiB, or a 1024th of the tier if that is smaller, but never so small that three items fill it.
  */
@@ -65,6 +68,8 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     b.medium_buffers = (uint32_t)(c->cache_bytes || c->pmem_bytes ? buffers / 2 : FB_READ_PIECES);
     b.medium_buffers = (uint32_t)fb_max_u64(b.medium_buffers, FB_READ_PIECES);
 
+    b.clients = (uint32_t)fb_max_u64(
+        CLIENTS_MIN, fb_min_u64(memory / 256 / fb_client_area_bytes(), CLIENTS_MAX));
     storable = memory + c->cache_bytes + c->pmem_bytes;
     tables = fb_min_u64(memory / 8, fb_max_u64(storable / ITEM_BYTES_GUESS, 65536) *
                                         (ITEM_INDEX_BYTES + FILE_BYTES_GUESS));
@@ -73,7 +78,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
 
     /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
     used = rest + tables + (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
-           b.nvme_staging * b.nvme_segment_bytes +
+           b.clients * fb_client_area_bytes() + b.nvme_staging * b.nvme_segment_bytes +
            (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);
     if (used > memory)
         return too_small(memory, err);

@@ -1,12 +1,13 @@
 /*
  * cache/budget.h - how --memory is split, and how large segments are. Pure arithmetic.
  *
- *     memory = rest + tables + buffers + staging + DRAM segments
+ *     memory = rest + tables + buffers + staging + clients + DRAM segments
  *
  * rest     12 MiB and 2%: code, stacks, requests, what the kernel was told of
  * tables   index, segment and file table: an eighth, or less when the tiers could never hold that
  *          many items
  * buffers  a sixteenth within bounds for what comes from sources, half as much for media
+ * clients  a 256th: areas shared with client processes, about 230 KiB each, four at least
  * staging  three segments of each persistent tier, where segments are built
  *
  * What remains is the DRAM tier; too little for four segments means that there is none.
@@ -26,6 +27,7 @@ struct fb_budget {
     uint64_t pmem_segment_bytes;
     uint64_t nvme_segment_bytes;
     unsigned nvme_staging;
+    uint32_t clients;        /* processes that can have an area */
     uint32_t fetch_buffers;  /* hold what comes from the source */
     uint32_t medium_buffers; /* hold what comes from a medium: a hung source cannot use them up */
 };

@@ -115,10 +115,12 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     for (unsigned i = 0; i < FB_ACCESS_RINGS && rc == 0; i++) {
         cache->rings[i] = aligned_alloc(
             FB_CACHELINE, fb_align_up(fb_access_ring_bytes(FB_ACCESS_SLOTS), FB_CACHELINE));
-        if (cache->rings[i])
-            fb_access_ring_init(cache->rings[i], FB_ACCESS_SLOTS);
-        else
+        if (!cache->rings[i]) {
             rc = -ENOMEM;
+            break;
+        }
+        fb_access_ring_init(cache->rings[i], FB_ACCESS_SLOTS);
+        fb_access_reader_init(&cache->readers[i], cache->rings[i], FB_ACCESS_SLOTS);
     }
     if (rc == 0)
         rc = fb_watch_start(cache);
@@ -190,6 +192,20 @@ struct fb_files *fb_cache_files(struct fb_cache *cache)
 struct fb_metrics *fb_cache_metrics(struct fb_cache *cache)
 {
     return &cache->metrics;
+}
+
+unsigned fb_cache_clients_max(const struct fb_cache *cache)
+{
+    return cache->budget.clients;
+}
+
+/* As if the cache had answered them: those are reads of doors as well. */
+void fb_cache_count_client_hits(struct fb_cache *cache, uint64_t reads, uint64_t bytes)
+{
+    fb_metric_add(&cache->metrics, FB_CM_READS, reads);
+    fb_metric_add(&cache->metrics, FB_CM_READ_BYTES, bytes);
+    fb_metric_add(&cache->metrics, FB_CM_HITS_DRAM, reads);
+    fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM, bytes);
 }
 
 /* ---- volumes ---- */

@@ -28,6 +28,7 @@
 #include "core/metrics.h"
 #include "io/buffer.h"
 #include "io/engine.h"
+#include "proto/access.h"
 #include "proto/file.h"
 #include "source/source.h"
 #include "store/store.h"
@@ -230,6 +231,15 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
 /* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next
  * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
+
+/* How many client processes memory was set aside for. */
+unsigned fb_cache_clients_max(const struct fb_cache *cache);
+
+/* One access that a door has seen: the brain learns of it. From one thread at a time. */
+void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access);
+
+/* Counts hits that clients have served themselves. */
+void fb_cache_count_client_hits(struct fb_cache *cache, uint64_t reads, uint64_t bytes);
 
 /* Access records, deadlines, cancelled requests, free-space floors: what the background thread does
  * every 100 ms. */

@@ -59,6 +59,7 @@ struct fb_cache {
     struct fb_tier_place places[FB_TIERS_MAX];
 
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
+    struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
     struct fb_mutex watch_lock;
     struct fb_cond watch_cond;

@@ -117,15 +117,20 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
     bool lower = tier + 1 < fb_store_tiers(cache->store);
     struct demotion d = {.cache = cache, .tier = tier, .until_ns = until_ns, .now_ns = fb_now_ns()};
-    uint32_t free_to_go = 0, pick;
+    uint32_t free_to_go = 0, pick, victim;
 
     for (uint32_t i = 0; i < count; i++)
         if (!p->infos[i].pinned)
             p->infos[free_to_go++] = p->infos[i];
-    if (free_to_go == 0)
-        return -ENOSPC;
-    pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, d.now_ns);
-    return fb_store_evict(cache->store, p->infos[pick].no, lower, lower ? demote : NULL, &d);
+    do {
+        if (free_to_go == 0)
+            return -ENOSPC;
+        pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, d.now_ns);
+        victim = p->infos[pick].no;
+        p->infos[pick] = p->infos[--free_to_go];
+        /* What a client looks at could not be reused. */
+    } while (fb_store_is_held(cache->store, victim));
+    return fb_store_evict(cache->store, victim, lower, lower ? demote : NULL, &d);
 }
 
 static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_t until_ns)

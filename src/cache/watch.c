@@ -11,21 +11,27 @@
 #define FLOOR_EVERY 10     /* ticks between looks at the file systems */
 #define DRAIN_MAX   65536u /* records in one tick, so that it ends under any load */
 
+void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
+{
+    if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
+        fb_store_touch(cache->store, access->key, access->loc, access->time_ns);
+}
+
 static void drain(struct fb_cache *cache)
 {
     uint64_t taken = 0, dropped = 0;
     struct fb_access access;
 
     for (unsigned r = 0; r < FB_ACCESS_RINGS; r++) {
-        struct fb_access_ring *ring = cache->rings[r];
+        struct fb_access_reader *reader = &cache->readers[r];
 
-        for (unsigned i = 0; i < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(ring, &access); i++) {
+        for (unsigned i = 0; i < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(reader, &access);
+             i++) {
             taken++;
-            if (access.outcome == FB_ACCESS_MEMORY || access.outcome == FB_ACCESS_MEDIUM)
-                fb_store_touch(cache->store, access.key, access.loc, access.time_ns);
+            fb_cache_watch(cache, &access);
         }
-        fb_access_pass_dead(ring);
-        dropped += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
+        fb_access_pass_dead(reader);
+        dropped += atomic_load_explicit(&reader->ring->dropped, memory_order_relaxed);
     }
     fb_metric_add(&cache->metrics, FB_CM_ACCESS_RECORDS, taken);
     fb_metric_set(&cache->metrics, FB_CM_ACCESS_DROPPED, dropped);
@@ -58,6 +64,7 @@ void fb_cache_tick(struct fb_cache *cache)
 {
     int64_t now_ns = fb_now_ns();
 
+    fb_store_beat(cache->store);
     drain(cache);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);

@@ -24,7 +24,9 @@
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
  X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
  X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
+ X(FB_RANK_GUARD, 52, "who else may be reading a segment of DRAM")                          \
  X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
+ X(FB_RANK_CLIENTS, 54, "the areas of memory shared with clients")                          \
  X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
  X(FB_RANK_FILES, 60, "writers of the file table")                                          \
  X(FB_RANK_INDEX, 65, "writers of the item index")                                          \

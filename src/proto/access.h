@@ -6,7 +6,8 @@
  * sequence number. A full ring drops the record and counts it; the reader never waits. It holds no
  * pointers, so that it can lie in memory shared with client processes; a producer that dies between
  * claim and mark leaves one slot unready, which the consumer passes over after FB_ACCESS_PATIENCE
- * polls.
+ * polls. What the consumer relies on is its own (struct fb_access_reader): whatever a client writes
+ * into the ring, records may be false, but nothing outside of it is touched.
  */
 #ifndef FB_PROTO_ACCESS_H
 #define FB_PROTO_ACCESS_H
@@ -54,9 +55,14 @@ struct fb_access_ring {
     uint64_t capacity;                              /* a power of two */
     _Atomic uint64_t tail FB_ALIGNED(FB_CACHELINE); /* producers claim here */
     _Atomic uint64_t dropped;
-    uint64_t head FB_ALIGNED(FB_CACHELINE); /* the consumer's own */
-    uint32_t waited;
     struct fb_access_slot slots[] FB_ALIGNED(FB_CACHELINE);
+};
+
+struct fb_access_reader {
+    struct fb_access_ring *ring;
+    uint64_t capacity;
+    uint64_t head;
+    uint32_t waited;
 };
 
 static inline uint64_t fb_access_ring_bytes(uint64_t capacity)
@@ -67,8 +73,6 @@ static inline uint64_t fb_access_ring_bytes(uint64_t capacity)
 static inline void fb_access_ring_init(struct fb_access_ring *ring, uint64_t capacity)
 {
     ring->capacity = capacity;
-    ring->head = 0;
-    ring->waited = 0;
     atomic_init(&ring->tail, 0);
     atomic_init(&ring->dropped, 0);
     for (uint64_t i = 0; i < capacity; i++)
@@ -120,38 +124,46 @@ static inline bool fb_access_push(struct fb_access_ring *ring, const struct fb_a
     }
 }
 
-/* One consumer. False when nothing is ready. */
-static inline bool fb_access_pop(struct fb_access_ring *ring, struct fb_access *ret_record)
+/* One consumer, from the ring's beginning. */
+static inline void fb_access_reader_init(struct fb_access_reader *reader,
+                                         struct fb_access_ring *ring, uint64_t capacity)
 {
-    struct fb_access_slot *slot = &ring->slots[ring->head & (ring->capacity - 1)];
+    *reader = (struct fb_access_reader){.ring = ring, .capacity = capacity};
+}
+
+/* False when nothing is ready. */
+static inline bool fb_access_pop(struct fb_access_reader *reader, struct fb_access *ret_record)
+{
+    struct fb_access_slot *slot = &reader->ring->slots[reader->head & (reader->capacity - 1)];
 
     /* Pairs with the producer's release. */
-    if (atomic_load_explicit(&slot->sequence, memory_order_acquire) != ring->head + 1)
+    if (atomic_load_explicit(&slot->sequence, memory_order_acquire) != reader->head + 1)
         return false;
     *ret_record = slot->record;
-    atomic_store_explicit(&slot->sequence, ring->head + ring->capacity, memory_order_release);
-    ring->head++;
-    ring->waited = 0;
+    atomic_store_explicit(&slot->sequence, reader->head + reader->capacity, memory_order_release);
+    reader->head++;
+    reader->waited = 0;
     return true;
 }
 
 /* To be called now and then (ten times a second) by the consumer when it has popped all there is: a
  * slot that was claimed and not filled for FB_ACCESS_PATIENCE calls is passed over, its producer
  * being dead. */
-static inline void fb_access_pass_dead(struct fb_access_ring *ring)
+static inline void fb_access_pass_dead(struct fb_access_reader *reader)
 {
-    struct fb_access_slot *slot = &ring->slots[ring->head & (ring->capacity - 1)];
+    struct fb_access_ring *ring = reader->ring;
+    struct fb_access_slot *slot = &ring->slots[reader->head & (reader->capacity - 1)];
 
-    if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == ring->head ||
-        atomic_load_explicit(&slot->sequence, memory_order_relaxed) != ring->head) {
-        ring->waited = 0;
+    if (atomic_load_explicit(&ring->tail, memory_order_relaxed) == reader->head ||
+        atomic_load_explicit(&slot->sequence, memory_order_relaxed) != reader->head) {
+        reader->waited = 0;
         return;
     }
-    if (++ring->waited < FB_ACCESS_PATIENCE)
+    if (++reader->waited < FB_ACCESS_PATIENCE)
         return;
-    ring->waited = 0;
-    atomic_store_explicit(&slot->sequence, ring->head + ring->capacity, memory_order_release);
-    ring->head++;
+    reader->waited = 0;
+    atomic_store_explicit(&slot->sequence, reader->head + reader->capacity, memory_order_release);
+    reader->head++;
 }
 
 #endif

@@ -40,6 +40,7 @@ static inline bool fb_version_settled(const struct fb_version *v, int64_t wall_n
 
 struct fb_attr {
     struct fb_version version;
+    uint64_t dev; /* of the file system it is on; 0: the source has none */
     uint64_t ino;
     uint64_t rdev;
     uint64_t blocks; /* of 512 bytes */

@@ -6,7 +6,7 @@
  * DRAM tier, segment after segment. The daemon writes both; any number of readers, in the daemon
  * and later in client processes, read them without a lock. All references are offsets or numbers.
  *
- *     tables:  header | item groups | segment entries | path heads | file records
+ *     tables:  header, signs of life | item groups | segment entries | path heads | file records
  *     dram:    segment 0 | segment 1 | ...         a segment:  record | record | ...
  *     record:  struct fb_record | one checksum per 4 KiB of data | data | padding to 64 bytes
  *
@@ -160,7 +160,7 @@ static inline uint64_t fb_version_hash(const struct fb_version *v)
  * and never 0 or 1. Records hang in chains, one a path head, of those with the same hash.
  *
  * gen: even while the record stands, the same for its whole life and different at each life; odd:
- * it is free. attr_gen: odd while the fields from ino to gid are being refreshed. The fields from
+ * it is free. attr_gen: odd while the fields from dev to gid are being refreshed. The fields from
  * `holds` on are the daemon's own. */
 #define FB_FILE_CHAIN_MAX 128 /* records a reader without a lock looks at before it gives up */
 #define FB_FILE_RETIRED   1u  /* flags: no longer the record of its path */
@@ -171,6 +171,7 @@ struct fb_layout_file {
     uint64_t path_hash;    /* fb_path_hash() */
     struct fb_version version;
     _Atomic int64_t valid_until_ns; /* monotonic; later than that, ask the daemon first */
+    uint64_t dev;
     uint64_t ino;
     uint64_t rdev;
     uint64_t blocks;
@@ -189,8 +190,34 @@ struct fb_layout_file {
     char path[]; /* relative to the source, no leading slash; "" is its root */
 };
 
-static_assert(sizeof(struct fb_layout_file) == 136, "a file record without its path");
-static_assert(offsetof(struct fb_layout_file, holds) == 120, "shared format");
+static_assert(sizeof(struct fb_layout_file) == 144, "a file record without its path");
+static_assert(offsetof(struct fb_layout_file, holds) == 128, "shared format");
+
+static inline void fb_layout_file_attr_copy(const struct fb_layout_file *f, struct fb_attr *ret)
+{
+    *ret = (struct fb_attr){.version = f->version,
+                            .dev = f->dev,
+                            .ino = f->ino,
+                            .rdev = f->rdev,
+                            .blocks = f->blocks,
+                            .atime_ns = f->atime_ns,
+                            .mode = f->mode,
+                            .nlink = f->nlink,
+                            .uid = f->uid,
+                            .gid = f->gid};
+}
+
+/* A copy taken while nobody refreshed; false: somebody did. The race is meant. */
+static inline bool fb_layout_file_attr(const struct fb_layout_file *f, struct fb_attr *ret)
+{
+    uint16_t before = atomic_load_explicit(&f->attr_gen, memory_order_acquire);
+
+    if ((before & 1) != 0)
+        return false;
+    fb_layout_file_attr_copy(f, ret);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&f->attr_gen, memory_order_relaxed) == before;
+}
 
 static inline uint64_t fb_path_hash(uint16_t source, const char *path, size_t len)
 {
@@ -218,12 +245,27 @@ struct fb_layout_header {
     uint64_t instance;      /* a random number for this run of the daemon */
 };
 
+/* At FB_LAYOUT_LIVE_OFFSET: whether the owner of the tables still looks after them. */
+#define FB_LAYOUT_LIVE_OFFSET 512u
+
+struct fb_layout_live {
+    _Atomic int64_t beat_ns; /* monotonic; rises ten times a second while the daemon works */
+    _Atomic uint32_t closed; /* 1: it has ended; nothing here is kept true any more */
+};
+
+static_assert(sizeof(struct fb_layout_header) <= FB_LAYOUT_LIVE_OFFSET, "the two do not overlap");
+
 /* A mapping of the tables; base is where they are mapped in this process. */
 struct fb_layout {
     uint8_t *base;
     struct fb_layout_header h; /* a private, checked copy: shared memory is not believed twice */
     const uint8_t *dram;       /* NULL: no DRAM tier */
 };
+
+static inline struct fb_layout_live *fb_layout_live(const struct fb_layout *l)
+{
+    return (struct fb_layout_live *)(l->base + FB_LAYOUT_LIVE_OFFSET);
+}
 
 static inline struct fb_layout_group *fb_layout_group(const struct fb_layout *l, uint64_t i)
 {

@@ -9,33 +9,35 @@
 #define PRODUCERS 4u
 #define EACH      20000u
 
-static struct fb_access_ring *make(void)
+static struct fb_access_ring *make(struct fb_access_reader *ret_reader)
 {
     struct fb_access_ring *ring =
         aligned_alloc(FB_CACHELINE, fb_align_up(fb_access_ring_bytes(SLOTS), FB_CACHELINE));
 
     assert_non_null(ring);
     fb_access_ring_init(ring, SLOTS);
+    fb_access_reader_init(ret_reader, ring, SLOTS);
     return ring;
 }
 
 static void in_order_and_bounded(void **state)
 {
-    struct fb_access_ring *ring = make();
+    struct fb_access_reader reader;
+    struct fb_access_ring *ring = make(&reader);
     struct fb_access got;
 
     (void)state;
-    assert_false(fb_access_pop(ring, &got));
+    assert_false(fb_access_pop(&reader, &got));
     for (int round = 0; round < 5; round++) {
         for (uint64_t i = 0; i < SLOTS; i++)
             assert_true(fb_access_push(ring, &(struct fb_access){.key = i + 1}));
         assert_false(fb_access_push(ring, &(struct fb_access){.key = 999}));
         assert_int_equal(atomic_load(&ring->dropped), round + 1);
         for (uint64_t i = 0; i < SLOTS; i++) {
-            assert_true(fb_access_pop(ring, &got));
+            assert_true(fb_access_pop(&reader, &got));
             assert_int_equal(got.key, i + 1);
         }
-        assert_false(fb_access_pop(ring, &got));
+        assert_false(fb_access_pop(&reader, &got));
     }
     free(ring);
 }
@@ -43,23 +45,24 @@ static void in_order_and_bounded(void **state)
 /* A producer killed between claiming a slot and filling it must not stop the ring. */
 static void a_dead_producer_is_passed_over(void **state)
 {
-    struct fb_access_ring *ring = make();
+    struct fb_access_reader reader;
+    struct fb_access_ring *ring = make(&reader);
     struct fb_access got;
 
     (void)state;
     atomic_fetch_add(&ring->tail, 1);
     assert_true(fb_access_push(ring, &(struct fb_access){.key = 5}));
     for (int i = 0; i < FB_ACCESS_PATIENCE; i++) {
-        assert_false(fb_access_pop(ring, &got));
-        fb_access_pass_dead(ring);
+        assert_false(fb_access_pop(&reader, &got));
+        fb_access_pass_dead(&reader);
     }
-    assert_true(fb_access_pop(ring, &got));
+    assert_true(fb_access_pop(&reader, &got));
     assert_int_equal(got.key, 5);
     /* The slot serves again in the next round. */
     for (uint64_t i = 0; i < SLOTS; i++)
         assert_true(fb_access_push(ring, &(struct fb_access){.key = i}));
     for (uint64_t i = 0; i < SLOTS; i++)
-        assert_true(fb_access_pop(ring, &got));
+        assert_true(fb_access_pop(&reader, &got));
     free(ring);
 }
 
@@ -80,7 +83,8 @@ static void *produce(void *arg)
 
 static void many_producers(void **state)
 {
-    struct fb_access_ring *ring = make();
+    struct fb_access_reader reader;
+    struct fb_access_ring *ring = make(&reader);
     struct producer producers[PRODUCERS];
     pthread_t threads[PRODUCERS];
     uint64_t last[PRODUCERS], seen = 0, pushed = 0;
@@ -93,7 +97,7 @@ static void many_producers(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
     }
     while (seen + atomic_load(&ring->dropped) < PRODUCERS * EACH) {
-        if (!fb_access_pop(ring, &got)) {
+        if (!fb_access_pop(&reader, &got)) {
             sched_yield();
             continue;
         }

@@ -13,8 +13,8 @@
 #include "core/mem.h"
 #include "source/posix_priv.h"
 
-/* An entry grows most when its name is shortest: from 24 bytes to 120. */
-#define GROWTH   5
+/* An entry grows most when its name is shortest: from 24 bytes to 128. */
+#define GROWTH   6
 #define RAW_MAX  (FB_SOURCE_LIST_BYTES / GROWTH / 8 * 8)
 #define RAW_MIN  1024 /* room for less is not worth another call */
 #define NAME_OFF offsetof(struct dirent64, d_name)

@@ -69,6 +69,7 @@ void fb_posix_attr(const struct stat *st, struct fb_attr *ret_attr)
                     .mtime_ns = fb_timespec_ns(&st->st_mtim),
                     .ctime_ns = fb_timespec_ns(&st->st_ctim),
                     .tag = {st->st_ino, 0}},
+        .dev = st->st_dev,
         .ino = st->st_ino,
         .rdev = st->st_rdev,
         .blocks = (uint64_t)st->st_blocks,

@@ -1,6 +1,6 @@
 /*
  * store/disk.h - the format of segments on persistent media, and its parser. Little-endian,
- * version 1.
+ * version 2.
  *
  * The table of contents names every item of the segment by path, version and block, so that
  * recovery reads tables and never data:
@@ -22,7 +22,7 @@
 #include "proto/file.h"
 
 #define FB_DISK_MAGIC       0x4745534246ULL /* "FBSEG" */
-#define FB_DISK_VERSION     1u
+#define FB_DISK_VERSION     2u
 #define FB_DISK_PAGE        4096u /* of which all offsets of reads and writes are multiples */
 #define FB_DISK_DATA_OFFSET FB_DISK_PAGE
 #define FB_DISK_WRITE_BYTES (1u << 20)
@@ -58,8 +58,8 @@ struct fb_disk_file {
     uint16_t path_len;
 };
 
-static_assert(sizeof(struct fb_attr) == 88, "on-disk format");
-static_assert(sizeof(struct fb_disk_file) == 96, "on-disk format");
+static_assert(sizeof(struct fb_attr) == 96, "on-disk format");
+static_assert(sizeof(struct fb_disk_file) == 104, "on-disk format");
 
 struct fb_disk_item {
     uint32_t block;

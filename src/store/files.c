@@ -183,6 +183,7 @@ static void refresh(struct fb_layout_file *f, const struct fb_attr *attr)
     if (!fb_version_equal(&f->version, &attr->version))
         f->version = attr->version;
     f->ino = attr->ino;
+    f->dev = attr->dev;
     f->rdev = attr->rdev;
     f->blocks = attr->blocks;
     f->atime_ns = attr->atime_ns;

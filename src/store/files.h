@@ -17,7 +17,7 @@
  * fb_files_generation() is never given out twice (in 2^31 records).
  *
  * Readers find by path without a lock (proto/layout.h); writers take FB_RANK_FILES.
- * Memory: records are 136 bytes plus the path, in size classes; no allocation outside the table.
+ * Memory: records are 144 bytes plus the path, in size classes; no allocation outside the table.
  */
 #ifndef FB_STORE_FILES_H
 #define FB_STORE_FILES_H

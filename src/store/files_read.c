@@ -34,29 +34,10 @@ uint64_t fb_files_path_hash(const struct fb_files *files, uint32_t id)
     return fb_files_at(files, id)->path_hash;
 }
 
-static void read_attr(const struct fb_layout_file *f, struct fb_attr *ret)
-{
-    *ret = (struct fb_attr){.version = f->version,
-                            .ino = f->ino,
-                            .rdev = f->rdev,
-                            .blocks = f->blocks,
-                            .atime_ns = f->atime_ns,
-                            .mode = f->mode,
-                            .nlink = f->nlink,
-                            .uid = f->uid,
-                            .gid = f->gid};
-}
-
-/* A copy taken while nobody refreshed. The race is meant and checked; TSan builds take the lock. */
+/* TSan builds take the lock. */
 static bool attr_try(const struct fb_layout_file *f, struct fb_attr *ret)
 {
-    uint16_t before = atomic_load_explicit(&f->attr_gen, memory_order_acquire);
-
-    if (FB_TSAN || (before & 1) != 0)
-        return false;
-    read_attr(f, ret);
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&f->attr_gen, memory_order_relaxed) == before;
+    return !FB_TSAN && fb_layout_file_attr(f, ret);
 }
 
 void fb_files_attr(struct fb_files *files, uint32_t id, struct fb_attr *ret_attr)
@@ -67,7 +48,7 @@ void fb_files_attr(struct fb_files *files, uint32_t id, struct fb_attr *ret_attr
         if (attr_try(f, ret_attr))
             return;
     fb_mutex_lock(&files->lock);
-    read_attr(f, ret_attr);
+    fb_layout_file_attr_copy(f, ret_attr);
     fb_mutex_unlock(&files->lock);
 }
 

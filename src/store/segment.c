@@ -35,6 +35,30 @@ bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg, enum fb_seg
     return killed;
 }
 
+bool fb_store_is_held(struct fb_store *store, uint32_t segment)
+{
+    bool held = false;
+
+    if (fb_segment_tier(store, &store->segments[segment])->which != 0)
+        return false;
+    fb_mutex_lock(&store->guard_lock);
+    if (store->held)
+        held = store->held(store->held_arg, segment);
+    fb_mutex_unlock(&store->guard_lock);
+    return held;
+}
+
+/* The generation turned odd, sequentially consistent, before this looks at what readers outside have
+ * marked; they mark, then look at the generation. */
+static bool must_wait(struct fb_store *store, const struct fb_segment *seg)
+{
+    bool held = fb_store_is_held(store, seg->no);
+
+    if (held)
+        atomic_store(&store->held_some, true);
+    return held;
+}
+
 void fb_segment_settle(struct fb_store *store, struct fb_segment *seg)
 {
     struct fb_store_tier *t = fb_segment_tier(store, seg);
@@ -42,7 +66,8 @@ void fb_segment_settle(struct fb_store *store, struct fb_segment *seg)
     bool freed;
 
     fb_mutex_lock(&t->lock);
-    freed = seg->state == FB_SEGMENT_DYING && seg->emptied && atomic_load(&seg->pins) == 0;
+    freed = seg->state == FB_SEGMENT_DYING && seg->emptied && atomic_load(&seg->pins) == 0 &&
+            !must_wait(store, seg);
     if (freed) {
         FB_ASSERT(atomic_load_explicit(&seg->live_items, memory_order_relaxed) == 0);
         seg->state = FB_SEGMENT_FREE;

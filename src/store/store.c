@@ -182,6 +182,7 @@ int fb_store_open(const struct fb_store_config *config, struct fb_store **ret_st
     store->block_bytes = config->block_bytes;
     fb_metrics_init(&store->metrics, metric_infos, FB_ARRAY_SIZE(metric_infos));
     fb_mutex_init(&store->writes_lock, FB_RANK_SEGMENT);
+    fb_mutex_init(&store->guard_lock, FB_RANK_GUARD);
     fb_cond_init(&store->writes_cond);
     fb_mutex_init(&store->evictions_lock, FB_RANK_SEGMENT);
     for (; rc == 0 && store->tier_count < config->tier_count; store->tier_count++) {
@@ -251,6 +252,9 @@ void fb_store_close(struct fb_store *store, bool abandon)
 {
     if (store == NULL)
         return;
+    /* Release: whoever sees it reads nothing later than what is there now. */
+    if (store->layout.base != NULL)
+        atomic_store_explicit(&fb_layout_live(&store->layout)->closed, 1, memory_order_release);
     for (unsigned i = 0; i < store->tier_count; i++) {
         struct fb_store_tier *t = &store->tiers[i];
 
@@ -274,6 +278,7 @@ void fb_store_close(struct fb_store *store, bool abandon)
     fb_files_destroy(store->files);
     fb_tables_destroy(&store->layout, store->tables_memfd);
     fb_mutex_destroy(&store->writes_lock);
+    fb_mutex_destroy(&store->guard_lock);
     fb_cond_destroy(&store->writes_cond);
     fb_mutex_destroy(&store->evictions_lock);
     free(store->segments);
@@ -300,6 +305,30 @@ const struct fb_layout *fb_store_layout(const struct fb_store *store)
 int fb_store_tables_memfd(const struct fb_store *store)
 {
     return store->tables_memfd;
+}
+
+int fb_store_dram_memfd(const struct fb_store *store)
+{
+    return store->layout.h.dram_segments > 0 ? fb_tier_memfd(store->tiers[0].tier) : -1;
+}
+
+void fb_store_set_guard(struct fb_store *store, fb_store_held_fn *held, void *arg)
+{
+    fb_mutex_lock(&store->guard_lock);
+    store->held = held;
+    store->held_arg = arg;
+    fb_mutex_unlock(&store->guard_lock);
+}
+
+void fb_store_beat(struct fb_store *store)
+{
+    /* Relaxed: clients only compare it with their clock. */
+    atomic_store_explicit(&fb_layout_live(&store->layout)->beat_ns, fb_now_ns(),
+                          memory_order_relaxed);
+    if (!atomic_exchange(&store->held_some, false))
+        return;
+    for (uint32_t no = 0; no < store->layout.h.dram_segments; no++)
+        fb_segment_settle(store, &store->segments[no]);
 }
 
 unsigned fb_store_tiers(const struct fb_store *store)

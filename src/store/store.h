@@ -87,6 +87,18 @@ int fb_store_tables_memfd(const struct fb_store *store);
 unsigned fb_store_tiers(const struct fb_store *store);
 struct fb_tier *fb_store_tier(struct fb_store *store, unsigned tier);
 
+int fb_store_dram_memfd(const struct fb_store *store); /* -1: no DRAM tier */
+
+/* Others read DRAM segments without pins of ours: an emptied one is reused only when `held` says
+ * no. Called under FB_RANK_SEGMENT, when a segment is about to be free; it must not wait. A segment
+ * that was held is looked at again by fb_store_beat(). NULL: nobody. */
+typedef bool fb_store_held_fn(void *arg, uint32_t segment);
+void fb_store_set_guard(struct fb_store *store, fb_store_held_fn *held, void *arg);
+bool fb_store_is_held(struct fb_store *store, uint32_t segment);
+
+/* To be called ten times a second: shows readers of the tables that they are looked after. */
+void fb_store_beat(struct fb_store *store);
+
 /* ---- reading ---- */
 
 enum {

@@ -114,6 +114,11 @@ struct fb_store {
     uint64_t writes_done;
     uint32_t memory_lent; /* staging memory that is being written, or read after that */
 
+    struct fb_mutex guard_lock; /* FB_RANK_GUARD */
+    fb_store_held_fn *held;     /* who else reads DRAM; NULL: nobody */
+    void *held_arg;
+    _Atomic bool held_some; /* a segment waits for one of them: look again */
+
     struct fb_metrics metrics;
 };
 

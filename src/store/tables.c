@@ -61,6 +61,13 @@ int fb_tables_create(const struct fb_tables_shape *shape, struct fb_layout *ret_
     base = mmap(NULL, h.tables_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
+    /* Ours is the only mapping that can ever write. */
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
+        int rc = -errno;
+
+        munmap(base, h.tables_bytes);
+        return rc;
+    }
     /* Probes are random: fewer TLB misses where the kernel has huge pages for shared memory. */
     if (h.tables_bytes >= HUGE_PAGES_BYTES)
         (void)madvise(base, h.tables_bytes, MADV_HUGEPAGE);

@@ -1,6 +1,6 @@
 /*
- * The DRAM tier: one memfd, mapped once. Clients map it read-only; its size is sealed, so that a
- * mapping never faults. Pages are touched as slots are first used, and kept when a slot is given
+ * The DRAM tier: one memfd, mapped once. Clients map it read-only (no writable mapping can be made
+ * any more); its size is sealed, so that a mapping never faults. Pages are touched as slots are first used, and kept when a slot is given
  * back.
  */
 #include <errno.h>
@@ -21,7 +21,7 @@ static int dram_open(struct fb_tier *tier, const struct fb_tier_config *config,
 {
     tier->memfd = memfd_create("forebay-dram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (tier->memfd < 0 || ftruncate(tier->memfd, (off_t)map_bytes(tier)) < 0 ||
-        fcntl(tier->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        fcntl(tier->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return fb_error_set(err, -errno, "cannot make the memory of the DRAM tier: %s",
                             fb_strerror(errno));
     tier->map = mmap(NULL, map_bytes(tier), PROT_READ | PROT_WRITE, MAP_SHARED, tier->memfd, 0);
@@ -30,6 +30,10 @@ static int dram_open(struct fb_tier *tier, const struct fb_tier_config *config,
         return fb_error_set(err, -errno, "cannot map the memory of the DRAM tier: %s",
                             fb_strerror(errno));
     }
+    /* Ours is the only mapping that can ever write. */
+    if (fcntl(tier->memfd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+        return fb_error_set(err, -errno, "cannot seal the memory of the DRAM tier: %s",
+                            fb_strerror(errno));
     /* A wish: granted where /sys/kernel/mm/transparent_hugepage/shmem_enabled allows it. */
     if (config->huge_pages)
         (void)madvise(tier->map, map_bytes(tier), MADV_HUGEPAGE);
