@@ -150,7 +150,7 @@ static void test_room(void **state)
     struct fb_disk_writer w;
     uint64_t room = fb_disk_toc_room(3, false) + fb_disk_toc_room(3, true);
 
-    assert_int_equal(room, 96 + 8 + 24 + 24);
+    assert_int_equal(room, 104 + 8 + 24 + 24);
     fb_disk_write_begin(&w, t->bytes, room - 1);
     assert_true(add(&w, "abc", 1, 1));
     assert_false(add(&w, NULL, 1, 2));
