@@ -33,14 +33,13 @@ void fb_control_wake(struct fb_control *c)
 
 /* ---- the thread ---- */
 
-static bool is_welcome(int fd)
+static bool is_welcome(int fd, struct ucred *ret_peer)
 {
-    struct ucred peer;
-    socklen_t len = sizeof peer;
+    socklen_t len = sizeof *ret_peer;
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_peer, &len) != 0)
         return false;
-    return peer.uid == 0 || peer.uid == geteuid();
+    return ret_peer->uid == 0 || ret_peer->uid == geteuid();
 }
 
 static struct fb_conn *unused_connection(struct fb_control *c)
@@ -57,20 +56,21 @@ static void accept_one(struct fb_control *c)
 {
     int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct fb_conn *conn = unused_connection(c);
+    struct ucred peer;
 
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             c->accept_after_ns = fb_now_ns() + ACCEPT_PAUSE_NS;
         return;
     }
-    if (!conn || !is_welcome(fd)) {
+    if (!conn || !is_welcome(fd, &peer)) {
         if (fb_log_limited(&c->warned_ns))
             fb_log_warn("control socket: refused a connection (%s)",
                         conn ? "another user" : "too many");
         close(fd);
         return;
     }
-    fb_conn_open(c, conn, fd);
+    fb_conn_open(c, conn, fd, &peer);
 }
 
 /* Fills in what to wait for; returns until when. */

@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "base/attr.h"
 #include "core/error.h"
@@ -26,8 +27,9 @@
 struct fb_control_op {
     const char *name;
     bool slow; /* may wait: runs on a thread of its own */
-    /* Returns the reply (NULL: no memory). Any thread when slow, else the socket's thread. */
-    json_t *(*run)(void *arg, const json_t *request);
+    /* Returns the reply (NULL: no memory). `peer` is who connected. Any thread when slow, else the
+     * socket's thread. */
+    json_t *(*run)(void *arg, const json_t *request, const struct ucred *peer);
 };
 
 /* Limits of time; zeros are replaced by the defaults of control.c. Tests shorten them. */

@@ -16,6 +16,7 @@ struct fb_job {
     struct fb_control *control;
     const struct fb_control_op *op;
     json_t *request;
+    struct ucred peer;
     json_t *reply;
     bool done;
     bool orphaned;
@@ -34,7 +35,7 @@ static void *job_run(void *arg)
 {
     struct fb_job *job = arg;
     struct fb_control *c = job->control;
-    json_t *reply = job->op->run(c->arg, job->request);
+    json_t *reply = job->op->run(c->arg, job->request, &job->peer);
     bool orphaned;
 
     fb_mutex_lock(&c->mutex);
@@ -65,7 +66,7 @@ static bool job_admit(struct fb_control *c)
 
 /* Takes the request over. NULL: too many, or no thread to be had. */
 static struct fb_job *job_start(struct fb_control *c, const struct fb_control_op *op,
-                                json_t *request)
+                                json_t *request, const struct ucred *peer)
 {
     struct fb_job *job = fb_alloc(sizeof *job);
 
@@ -77,6 +78,7 @@ static struct fb_job *job_start(struct fb_control *c, const struct fb_control_op
     job->control = c;
     job->op = op;
     job->request = request;
+    job->peer = *peer;
     if (fb_thread_start_detached("fb-request", job_run, job) != 0) {
         fb_mutex_lock(&c->mutex);
         c->jobs--;
@@ -163,12 +165,12 @@ static void handle_line(struct fb_control *c, struct fb_conn *conn, const char *
         start_writing(c, conn, fb_wire_error(FB_WIRE_INVALID, "the daemon knows no such request"),
                       FB_CONN_WRITING);
     } else if (!op->slow) {
-        json_t *reply = op->run(c->arg, request);
+        json_t *reply = op->run(c->arg, request, &conn->peer);
 
         json_decref(request);
         start_writing(c, conn, reply, FB_CONN_WRITING);
     } else {
-        conn->job = job_start(c, op, request);
+        conn->job = job_start(c, op, request, &conn->peer);
         conn->state = FB_CONN_WORKING;
         conn->deadline_ns = fb_now_ns() + c->times.work_ns;
         if (!conn->job)
@@ -272,9 +274,10 @@ static void connection_expired(struct fb_control *c, struct fb_conn *conn)
                   FB_CONN_CLOSING);
 }
 
-void fb_conn_open(struct fb_control *c, struct fb_conn *conn, int fd)
+void fb_conn_open(struct fb_control *c, struct fb_conn *conn, int fd, const struct ucred *peer)
 {
     conn->fd = fd;
+    conn->peer = *peer;
     conn->state = FB_CONN_CLOSING;
     conn->in = fb_alloc(FB_WIRE_REQUEST_MAX);
     if (conn->in)

@@ -26,6 +26,7 @@ enum fb_conn_state {
 struct fb_conn {
     enum fb_conn_state state;
     int fd;
+    struct ucred peer;
     int64_t deadline_ns;
     char *in; /* FB_WIRE_REQUEST_MAX bytes */
     size_t in_len;
@@ -59,7 +60,7 @@ struct fb_control {
 void fb_control_wake(struct fb_control *c);
 
 /* Takes the descriptor over. */
-void fb_conn_open(struct fb_control *c, struct fb_conn *conn, int fd);
+void fb_conn_open(struct fb_control *c, struct fb_conn *conn, int fd, const struct ucred *peer);
 
 /* Takes one that is unused, too. A job under way goes on without it. */
 void fb_conn_close(struct fb_control *c, struct fb_conn *conn);

@@ -22,21 +22,23 @@ static json_t *fail(int rc, const struct fb_error *error)
     return fb_wire_error(code, "%s", error->text[0] ? error->text : fb_strerror(rc));
 }
 
-static json_t *op_ping(void *arg, const json_t *request)
+static json_t *op_ping(void *arg, const json_t *request, const struct ucred *peer)
 {
     (void)arg;
     (void)request;
+    (void)peer;
     return json_pack("{s:b, s:i, s:s}", "ok", 1, "pid", (int)getpid(), "version",
                      fb_version_text());
 }
 
-static json_t *op_status(void *arg, const json_t *request)
+static json_t *op_status(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
     struct fb_status status;
     json_t *reply;
 
     (void)request;
+    (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     status = fb_daemon_status(d);
@@ -134,7 +136,7 @@ static int add_in_time(struct fb_daemon *d, const struct fb_mount_request *mount
                         mount->source);
 }
 
-static json_t *op_mount(void *arg, const json_t *request)
+static json_t *op_mount(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
     struct fb_error error = {""};
@@ -142,6 +144,7 @@ static json_t *op_mount(void *arg, const json_t *request)
     json_t *reply;
     int rc;
 
+    (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     rc = take_mount(request, &mount, &error);
@@ -181,11 +184,12 @@ static json_t *umount(struct fb_daemon *d, const json_t *request)
     return reply;
 }
 
-static json_t *op_umount(void *arg, const json_t *request)
+static json_t *op_umount(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
     json_t *reply;
 
+    (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     reply = umount(d, request);
@@ -207,11 +211,12 @@ static json_t *evict(struct fb_daemon *d, const json_t *request)
     return json_pack("{s:b, s:I}", "ok", 1, "files", (json_int_t)files);
 }
 
-static json_t *op_evict(void *arg, const json_t *request)
+static json_t *op_evict(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
     json_t *reply;
 
+    (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     reply = evict(d, request);
@@ -219,11 +224,12 @@ static json_t *op_evict(void *arg, const json_t *request)
     return reply;
 }
 
-static json_t *op_shutdown(void *arg, const json_t *request)
+static json_t *op_shutdown(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
 
     (void)request;
+    (void)peer;
     /* Release pairs with the acquire of the main loop. */
     atomic_store_explicit(&d->shutdown, true, memory_order_release);
     fb_daemon_wake(d);

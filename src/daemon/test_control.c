@@ -23,45 +23,57 @@ static char path[PATH_MAX + 16];
 static struct fb_control *control;
 static _Atomic bool gate_open;
 
-static json_t *op_echo(void *arg, const json_t *request)
+static json_t *op_echo(void *arg, const json_t *request, const struct ucred *peer)
 {
     json_t *reply = fb_wire_ok();
 
     (void)arg;
+    (void)peer;
     json_object_set(reply, "echo", json_object_get(request, "text"));
     return reply;
 }
 
 /* Waits for the test, as for a source that hangs. */
-static json_t *op_hang(void *arg, const json_t *request)
+static json_t *op_hang(void *arg, const json_t *request, const struct ucred *peer)
 {
     (void)arg;
     (void)request;
+    (void)peer;
     while (!atomic_load(&gate_open))
         fb_sleep_ns(FB_NS_PER_MS);
     return fb_wire_ok();
 }
 
-static json_t *op_large(void *arg, const json_t *request)
+static json_t *op_large(void *arg, const json_t *request, const struct ucred *peer)
 {
     FB_AUTO_FREE char *text = fb_alloc(1 << 20);
 
     (void)arg;
     (void)request;
+    (void)peer;
     memset(text, 'x', (1 << 20) - 1);
     return json_pack("{s:b, s:s}", "ok", 1, "text", text);
 }
 
-static json_t *op_none(void *arg, const json_t *request)
+static json_t *op_none(void *arg, const json_t *request, const struct ucred *peer)
 {
     (void)arg;
     (void)request;
+    (void)peer;
     return NULL;
+}
+
+static json_t *op_who(void *arg, const json_t *request, const struct ucred *peer)
+{
+    (void)arg;
+    (void)request;
+    return json_pack("{s:b, s:i, s:i}", "ok", 1, "pid", (int)peer->pid, "uid", (int)peer->uid);
 }
 
 static const struct fb_control_op ops[] = {
     {"echo", false, op_echo},   {"slow-echo", true, op_echo}, {"hang", true, op_hang},
-    {"large", false, op_large}, {"none", false, op_none},
+    {"large", false, op_large}, {"none", false, op_none},     {"who", false, op_who},
+    {"slow-who", true, op_who},
 };
 
 static void start(const struct fb_control_times *times)
@@ -158,6 +170,28 @@ static void test_requests(void **state)
     say(fd, "\"echo\",\"text\":\"in pieces\"}");
     say(fd, "\n");
     expect_echo(fd, "in pieces");
+}
+
+static void expect_me(int fd)
+{
+    json_t *reply = hear(fd);
+
+    assert_int_equal(json_integer_value(json_object_get(reply, "pid")), getpid());
+    assert_int_equal(json_integer_value(json_object_get(reply, "uid")), geteuid());
+    json_decref(reply);
+}
+
+static void test_who_asks(void **state)
+{
+    FB_AUTO_CLOSE int fd = -1;
+
+    (void)state;
+    start(NULL);
+    fd = connect_client();
+    say(fd, "{\"op\":\"who\"}\n");
+    expect_me(fd);
+    say(fd, "{\"op\":\"slow-who\"}\n");
+    expect_me(fd);
 }
 
 static void test_requests_before_start_wait(void **state)
@@ -611,6 +645,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SOCKET_TEST(test_requests),
+        SOCKET_TEST(test_who_asks),
         SOCKET_TEST(test_requests_before_start_wait),
         SOCKET_TEST(test_never_started),
         SOCKET_TEST(test_replaces_a_dead_socket),
