@@ -8,19 +8,6 @@
 #include "daemon/paths.h"
 #include "doors/fuse/mount.h"
 
-static int check_source(const char *path, struct fb_error *err)
-{
-    struct stat st;
-
-    if (stat(path, &st) != 0 && errno == ENOENT)
-        return fb_error_set(err, -ENOENT, "the source %s does not exist", path);
-    if (stat(path, &st) != 0)
-        return fb_error_set(err, -errno, "cannot use the source %s: %s", path, fb_strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        return fb_error_set(err, -ENOTDIR, "the source %s is not a directory", path);
-    return 0;
-}
-
 static int check_standing_mount(const char *path, struct fb_error *err)
 {
     struct fb_mountinfo info;
@@ -79,17 +66,8 @@ static int check_pair(const char *source, const char *mountpoint, struct fb_erro
     return 0;
 }
 
-static int check_own_dir(const char *dir, const char *source, const char *mountpoint,
-                         struct fb_error *err)
+static int check_own_dir(const char *dir, const char *mountpoint, struct fb_error *err)
 {
-    if (fb_path_within(source, dir))
-        return fb_error_set(err, -EINVAL,
-                            "the cache directory %s lies inside the source %s and would cache "
-                            "itself; write another --cache-dir",
-                            dir, source);
-    if (fb_path_within(dir, source))
-        return fb_error_set(err, -EINVAL, "the source %s lies inside the cache directory %s",
-                            source, dir);
     if (fb_path_within(mountpoint, dir))
         return fb_error_set(err, -EINVAL,
                             "the cache directory %s lies inside the mount point %s, which would "
@@ -108,22 +86,20 @@ int fb_mount_check(const char *source, const char *mountpoint, const struct fb_o
 {
     FB_AUTO_FREE char *from = NULL;
     FB_AUTO_FREE char *at = NULL;
-    int rc = fb_path_canonical(source, &from);
+    int rc = fb_source_dir_check(source, own, &from, err);
 
     if (rc)
-        return fb_error_set(err, rc, "the source %s: %s", source, fb_strerror(rc));
+        return rc;
     rc = fb_path_canonical(mountpoint, &at);
     if (rc)
         return fb_error_set(err, rc, "the mount point %s: %s", mountpoint, fb_strerror(rc));
-    rc = check_source(from, err);
-    if (rc == 0)
-        rc = check_mountpoint(at, err);
+    rc = check_mountpoint(at, err);
     if (rc == 0)
         rc = check_pair(from, at, err);
     for (unsigned i = 0; rc == 0 && i < own->count; i++)
-        rc = check_own_dir(own->dirs[i], from, at, err);
+        rc = check_own_dir(own->dirs[i], at, err);
     if (rc == 0 && own->pmem_dir)
-        rc = check_own_dir(own->pmem_dir, from, at, err);
+        rc = check_own_dir(own->pmem_dir, at, err);
     if (rc)
         return rc;
     *ret_source = fb_steal(from);

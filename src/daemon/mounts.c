@@ -10,8 +10,6 @@
 #include "core/mem.h"
 #include "daemon/paths.h"
 #include "doors/fuse/mount.h"
-#include "source/source_fault.h"
-#include "source/source_posix.h"
 
 #define USERS_WAIT_NS (30 * FB_NS_PER_S)
 
@@ -45,17 +43,6 @@ struct fb_mounts {
     unsigned count;
     bool stuck; /* a mount did not come apart, and still uses the cache */
 };
-
-const char *fb_source_health_name(enum fb_source_health health)
-{
-    static const char *const names[] = {
-        [FB_SOURCE_UP] = "up",
-        [FB_SOURCE_SUSPECT] = "suspect",
-        [FB_SOURCE_DOWN] = "down",
-    };
-
-    return (unsigned)health < FB_ARRAY_SIZE(names) ? names[health] : "unknown";
-}
 
 static void entry_free(struct entry *e)
 {
@@ -185,23 +172,6 @@ static void mount_ended(void *arg)
     m->changed(m->arg);
 }
 
-static int open_source(const struct entry *e, struct fb_source **ret_source, struct fb_error *err)
-{
-    struct fb_posix_config posix = {.root = e->source,
-                                    .threads = (unsigned)e->settings.source_threads};
-    struct fb_fault_config fault;
-    int rc = fb_source_posix_open(&posix, ret_source, err);
-
-    if (rc || !e->settings.fault || !*e->settings.fault)
-        return rc;
-    rc = fb_fault_parse(e->settings.fault, &fault, err);
-    if (rc) {
-        fb_source_close(*ret_source);
-        return rc;
-    }
-    return fb_source_fault_open(*ret_source, &fault, ret_source);
-}
-
 static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *err)
 {
     struct fb_mount_config config = {
@@ -219,10 +189,10 @@ static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *er
     };
     struct fb_source *source;
     struct fb_mount *mount;
-    int rc = open_source(e, &source, err);
+    int rc = fb_source_dir_open(e->source, &e->settings, &source, err);
 
     if (rc)
-        return fb_error_set(err, rc, "cannot open the source %s: %s", e->source, fb_strerror(rc));
+        return rc;
     rc = fb_mount_start(m->cache, source, &config, &mount, err);
     if (rc == FB_MOUNT_STUCK) {
         note_stuck(m);

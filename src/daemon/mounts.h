@@ -19,16 +19,10 @@
 #include "cache/cache.h"
 #include "core/error.h"
 #include "daemon/config.h"
+#include "daemon/source_dir.h"
 #include "source/source.h"
 
 struct fb_mounts;
-
-/* The directories that are the cache's own. */
-struct fb_own_dirs {
-    unsigned count;
-    char *const *dirs;
-    const char *pmem_dir; /* NULL: none */
-};
 
 /* Refuses, with a sentence, what cannot work: a source or mount point that is not there, one inside
  * the other, the cache inside either. On success both paths are canonical; free them. Touches
@@ -80,7 +74,5 @@ struct fb_mount_view {
 /* Calls `visit` for every mount, under the lock: it must not wait. */
 void fb_mounts_visit(struct fb_mounts *mounts,
                      void (*visit)(void *arg, const struct fb_mount_view *view), void *arg);
-
-const char *fb_source_health_name(enum fb_source_health health);
 
 #endif

@@ -1,0 +1,32 @@
+/*
+ * daemon/source_dir.h - a source before it is a volume: whether it can be one at all, and how it is
+ * opened. Mounts and shares do both in this one way.
+ */
+#ifndef FB_DAEMON_SOURCE_DIR_H
+#define FB_DAEMON_SOURCE_DIR_H
+
+#include "base/attr.h"
+#include "core/error.h"
+#include "daemon/config.h"
+#include "source/source.h"
+
+/* The directories that are the cache's own. */
+struct fb_own_dirs {
+    unsigned count;
+    char *const *dirs;
+    const char *pmem_dir; /* NULL: none */
+};
+
+/* Refuses, with a sentence, what cannot be a source: what is not there, is no directory, or holds
+ * the cache or lies in it. On success the path is canonical; free it. Touches the source and may
+ * hang with it. */
+FB_MUST_CHECK int fb_source_dir_check(const char *source, const struct fb_own_dirs *own,
+                                      char **ret_source, struct fb_error *err);
+
+/* Opens the directory at a canonical path, behind a fault source when the settings ask for one. */
+FB_MUST_CHECK int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
+                                     struct fb_source **ret_source, struct fb_error *err);
+
+const char *fb_source_health_name(enum fb_source_health health);
+
+#endif
