@@ -143,6 +143,7 @@ int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_ca
     fb_metrics_init(&cache->metrics, metric_infos, FB_ARRAY_SIZE(metric_infos));
     fb_mutex_init(&cache->fetch_lock, FB_RANK_FETCH);
     fb_mutex_init(&cache->meta_lock, FB_RANK_META);
+    fb_mutex_init(&cache->hook_lock, FB_RANK_WATCH);
     fb_list_init(&cache->waiting);
     fb_list_init(&cache->volumes);
     for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++)
@@ -175,6 +176,7 @@ void fb_cache_close(struct fb_cache *cache)
     fb_buffer_pool_destroy(cache->fetch_pool);
     fb_engine_destroy(cache->engine);
     fb_mutex_destroy(&cache->meta_lock);
+    fb_mutex_destroy(&cache->hook_lock);
     fb_mutex_destroy(&cache->fetch_lock);
     free(cache);
 }

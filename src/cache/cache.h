@@ -154,6 +154,10 @@ struct fb_lookup {
 
 void fb_cache_lookup(struct fb_lookup *lookup);
 
+/* The path is being changed, or was: the next look-up asks the source. What is cached of it stays,
+ * in case it turns out to be the same. */
+void fb_cache_forget(struct fb_volume *volume, const char *path);
+
 /* What a listing told of a path: as if it had been looked up. *ret_file has a reference. */
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint32_t *ret_file);
@@ -235,7 +239,11 @@ uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 /* How many client processes memory was set aside for. */
 unsigned fb_cache_clients_max(const struct fb_cache *cache);
 
-/* One access that a door has seen: the brain learns of it. From one thread at a time. */
+/* Calls `hook` ten times a second on the background thread, for doors that have access records of
+ * their own to tell of. NULL: no more; returns when a call under way has ended. */
+void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *arg);
+
+/* One access that a door has seen: the brain learns of it. Only from the hook. */
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access);
 
 /* Counts hits that clients have served themselves. */

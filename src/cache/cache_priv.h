@@ -55,11 +55,17 @@ struct fb_cache {
     struct fb_mutex meta_lock;
     struct fb_list lookups[FB_LOOKUP_BUCKETS];
 
+    _Atomic uint64_t forgets; /* calls of fb_cache_forget() */
+
     struct fb_mutex admit_lock;
     struct fb_tier_place places[FB_TIERS_MAX];
 
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
+
+    struct fb_mutex hook_lock; /* FB_RANK_WATCH, never with watch_lock */
+    void (*hook)(void *arg);
+    void *hook_arg;
 
     struct fb_mutex watch_lock;
     struct fb_cond watch_cond;

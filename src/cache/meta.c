@@ -10,11 +10,16 @@
  *             no such file ─► record and items go
  *             outage ───────► what is known stays true for a second; unknown: the error
  *
+ * A file too young for its version to be trusted (proto/file.h) is not believed beyond this one
+ * answer: it may be written to without showing it. forget() makes the next look-up ask, too: those
+ * under way when it is called may have asked before the change, and are believed once only.
+ *
  * Several mounts of one source share its records. A record is valid for the shortest of their TTLs,
  * and when it is retired all their doors are told.
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cache/cache_priv.h"
 #include "core/clock.h"
@@ -27,7 +32,8 @@ struct question {
     struct fb_list waiters;
     struct fb_volume *volume;
     char *path;
-    bool shared; /* others may wait for it */
+    uint64_t forgets; /* that had been when it was asked */
+    bool shared;      /* others may wait for it */
 };
 
 static struct fb_list *bucket(struct fb_volume *volume, const char *path)
@@ -51,9 +57,13 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
                  uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
-    int64_t until_ns = fb_now_ns() + atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
+    int64_t until_ns = fb_now_ns();
     uint32_t old = FB_FILE_NONE;
-    int rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
+    int rc;
+
+    if (!S_ISREG(attr->mode) || fb_version_settled(&attr->version, fb_wall_ns()))
+        until_ns += atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
+    rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
 
     /* Every record of the table has items: let the items of a segment go, and their records. */
     for (int i = 0; i < SHED_TRIES && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
@@ -134,6 +144,8 @@ static void stat_done(struct fb_source_job *job)
     int result;
 
     result = fb_meta_settle(volume, q->path, job->result, &job->attr, &file);
+    if (file != FB_FILE_NONE && q->forgets != atomic_load(&cache->forgets))
+        fb_files_set_valid_until(cache->files, file, 0);
     fb_list_init(&waiters);
     fb_mutex_lock(&cache->meta_lock);
     fb_list_remove(&q->link);
@@ -170,7 +182,8 @@ static int ask(struct fb_lookup *lookup)
         fb_source_job_put(job);
         return -ENOMEM;
     }
-    *q = (struct question){.volume = volume, .path = path, .shared = shared};
+    *q = (struct question){
+        .volume = volume, .path = path, .forgets = atomic_load(&cache->forgets), .shared = shared};
     fb_list_init(&q->link);
     fb_list_init(&q->waiters);
     fb_mutex_lock(&cache->meta_lock);
@@ -178,7 +191,8 @@ static int ask(struct fb_lookup *lookup)
         FB_LIST_FOREACH (it, tmp, bucket(volume, path)) {
             struct question *other = FB_LIST_ENTRY(it, struct question, link);
 
-            if (!other->shared || other->volume != volume || strcmp(other->path, path) != 0)
+            if (!other->shared || other->volume != volume || other->forgets != q->forgets ||
+                strcmp(other->path, path) != 0)
                 continue;
             fb_list_push_back(&other->waiters, &lookup->link);
             fb_mutex_unlock(&cache->meta_lock);
@@ -225,6 +239,20 @@ void fb_cache_lookup(struct fb_lookup *lookup)
     rc = ask(lookup);
     if (rc < 0)
         answer(lookup, rc, FB_FILE_NONE);
+}
+
+void fb_cache_forget(struct fb_volume *volume, const char *path)
+{
+    struct fb_cache *cache = volume->cache;
+    uint32_t file;
+
+    /* First, so that a question answered from here on shows it. */
+    atomic_fetch_add(&cache->forgets, 1);
+    file = fb_files_find(cache->files, volume->id, path);
+    if (file == FB_FILE_NONE)
+        return;
+    fb_files_set_valid_until(cache->files, file, 0);
+    fb_files_unref(cache->files, file, 1);
 }
 
 void fb_meta_cancel(struct fb_cache *cache)

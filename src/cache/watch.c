@@ -60,12 +60,29 @@ static void pump_all(struct fb_cache *cache)
     }
 }
 
+void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *arg)
+{
+    fb_mutex_lock(&cache->hook_lock);
+    cache->hook = hook;
+    cache->hook_arg = arg;
+    fb_mutex_unlock(&cache->hook_lock);
+}
+
+static void call_hook(struct fb_cache *cache)
+{
+    fb_mutex_lock(&cache->hook_lock);
+    if (cache->hook)
+        cache->hook(cache->hook_arg);
+    fb_mutex_unlock(&cache->hook_lock);
+}
+
 void fb_cache_tick(struct fb_cache *cache)
 {
     int64_t now_ns = fb_now_ns();
 
     fb_store_beat(cache->store);
     drain(cache);
+    call_hook(cache);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
     fb_fetch_cancel(cache);
