@@ -1,7 +1,14 @@
 /*
- * The child says over a pipe, in one message, how it went: a letter (ready, owned, failed) and a
- * sentence. Silence means that it died, or hangs until the time is over; then the parent ends it
- * and removes a mount that it may have left.
+ * Between the caller and the daemon stands a process that ends when the daemon is ready:
+ *
+ *     caller ── fork ──► starter ── fork ──► daemon
+ *        ◄── message ───────┘ ◄── message ─────┘
+ *
+ * So the daemon is nobody's child. That matters when the caller becomes another program, which must
+ * not find a child that it knows nothing of, let alone wait for it.
+ *
+ * Each says over a pipe, in one message, how it went. Silence means that it died, or hangs until
+ * the time is over; then the starter ends the daemon and removes mounts that it may have left.
  */
 #include "cli/start.h"
 
@@ -19,36 +26,28 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "daemon/daemon.h"
 #include "daemon/mountinfo.h"
 #include "daemon/wire.h"
 
-#define TERM_WAIT_NS (15 * FB_NS_PER_S)
-#define KILL_WAIT_NS (5 * FB_NS_PER_S)
-#define REAP_STEP_NS (10 * FB_NS_PER_MS)
-
-enum letter {
-    READY = 'R',
-    OWNED = 'O',
-    FAILED = 'F',
-};
+#define TERM_WAIT_NS    (15 * FB_NS_PER_S)
+#define KILL_WAIT_NS    (5 * FB_NS_PER_S)
+#define STARTER_MORE_NS (TERM_WAIT_NS + KILL_WAIT_NS + 5 * FB_NS_PER_S)
+#define REAP_STEP_NS    (10 * FB_NS_PER_MS)
 
 struct message {
-    char letter;
+    int outcome; /* 0: ready; START_OWNED, START_INTERRUPTED, or a negative errno */
     struct fb_error error;
 };
 
+/* A process that was started, and the pipe on which it will say how it went. */
 struct child {
     pid_t pid;
     int pipe;
-    int signals;
 };
 
-/* ---- in the child ---- */
-
-static void tell(int fd, enum letter letter, const struct fb_error *error)
+static void tell(int fd, int outcome, const struct fb_error *error)
 {
-    struct message m = {.letter = (char)letter};
+    struct message m = {.outcome = outcome};
     ssize_t ignored;
 
     if (error)
@@ -58,57 +57,13 @@ static void tell(int fd, enum letter letter, const struct fb_error *error)
     (void)ignored;
 }
 
-static void use_null(int fd)
+static bool hear(const struct child *child, struct message *ret_message)
 {
-    FB_AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    if (null >= 0)
-        dup2(null, fd);
+    if (read(child->pipe, ret_message, sizeof *ret_message) != (ssize_t)sizeof *ret_message)
+        return false;
+    ret_message->error.text[sizeof ret_message->error.text - 1] = 0;
+    return true;
 }
-
-/* From now on nobody is there to read what we print. */
-static void child_ready(void *arg)
-{
-    int *fd = arg;
-
-    use_null(STDOUT_FILENO);
-    use_null(STDERR_FILENO);
-    tell(*fd, READY, NULL);
-    close(fb_steal_fd(fd));
-}
-
-/* What our caller had open (a shell's lock file, the write end of a pipe) is not ours to keep. */
-static void close_inherited(int keep)
-{
-    if (keep > STDERR_FILENO + 1)
-        close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
-    close_range((unsigned)keep + 1, ~0U, 0);
-}
-
-static void run_child(const struct fb_config *config, const struct fb_mount_request *mount, int fd)
-{
-    struct fb_mount_request copy = *mount;
-    struct fb_list mounts = FB_LIST_INIT(mounts);
-    struct fb_daemon_options options = {
-        .config = config, .mounts = &mounts, .ready = child_ready, .arg = &fd};
-    struct fb_error error = {""};
-    int rc;
-
-    setsid();
-    use_null(STDIN_FILENO);
-    close_inherited(fd);
-    if (chdir("/") != 0)
-        fb_log_warn("cannot work from /: %s", fb_strerror(errno));
-    fb_list_push_back(&mounts, &copy.link);
-    rc = fb_daemon_run(&options, &error);
-    if (fd >= 0)
-        tell(fd, rc == FB_DAEMON_OWNED ? OWNED : FAILED, &error);
-    if (rc == FB_DAEMON_STUCK)
-        _exit(CLI_FAILED);
-    fb_closep(&fd);
-}
-
-/* ---- in the parent ---- */
 
 /* True when the process has ended. */
 static bool reap(pid_t pid, int64_t until_ns, int *ret_status)
@@ -124,7 +79,81 @@ static bool reap(pid_t pid, int64_t until_ns, int *ret_status)
     }
 }
 
-static void end_child(pid_t pid, const char *mountpoint)
+/* Or it would come again when the mask is lifted, and end us without a word. */
+static void take_signal(int fd)
+{
+    struct signalfd_siginfo info;
+    ssize_t ignored = read(fd, &info, sizeof info);
+
+    (void)ignored;
+}
+
+/* ---- in the daemon ---- */
+
+static void use_null(int fd)
+{
+    FB_AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (null >= 0)
+        dup2(null, fd);
+}
+
+/* From now on nobody is there to read what we print. */
+static void daemon_ready(void *arg)
+{
+    int *fd = arg;
+
+    use_null(STDOUT_FILENO);
+    use_null(STDERR_FILENO);
+    tell(*fd, 0, NULL);
+    close(fb_steal_fd(fd));
+}
+
+/* What our caller had open (a shell's lock file, the write end of a pipe) is not ours to keep. */
+static void close_inherited(int keep)
+{
+    if (keep > STDERR_FILENO + 1)
+        close_range(STDERR_FILENO + 1, (unsigned)keep - 1, 0);
+    close_range((unsigned)keep + 1, ~0U, 0);
+}
+
+static void run_daemon(const struct fb_daemon_options *asked, int fd)
+{
+    struct fb_daemon_options options = *asked;
+    struct fb_error error = {""};
+    int rc;
+
+    options.ready = daemon_ready;
+    options.arg = &fd;
+    setsid();
+    use_null(STDIN_FILENO);
+    close_inherited(fd);
+    if (chdir("/") != 0)
+        fb_log_warn("cannot work from /: %s", fb_strerror(errno));
+    rc = fb_daemon_run(&options, &error);
+    if (fd >= 0)
+        tell(fd, rc == FB_DAEMON_OWNED ? START_OWNED : -EIO, &error);
+    if (rc == FB_DAEMON_STUCK)
+        _exit(CLI_FAILED);
+    fb_closep(&fd);
+}
+
+/* ---- in the starter ---- */
+
+static void remove_mounts(const struct fb_list *mounts)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, mounts) {
+        const struct fb_mount_request *r = FB_LIST_ENTRY(it, struct fb_mount_request, link);
+
+        if (fb_mountinfo_is_forebay(r->mountpoint))
+            (void)!cli_unmount(r->mountpoint, true, NULL);
+    }
+}
+
+static void end_daemon(pid_t pid, const struct fb_daemon_options *options)
 {
     int status;
 
@@ -133,8 +162,7 @@ static void end_child(pid_t pid, const char *mountpoint)
         kill(pid, SIGKILL);
         reap(pid, fb_now_ns() + KILL_WAIT_NS, &status);
     }
-    if (fb_mountinfo_is_forebay(mountpoint))
-        (void)!cli_unmount(mountpoint, true, NULL);
+    remove_mounts(options->mounts);
 }
 
 static int explain_death(pid_t pid, const struct fb_config *config, struct fb_error *err)
@@ -155,86 +183,147 @@ static int take_message(const struct child *child, const struct fb_config *confi
                         struct fb_error *err)
 {
     struct message m;
-    ssize_t n = read(child->pipe, &m, sizeof m);
     int status;
 
-    if (n != (ssize_t)sizeof m)
+    if (!hear(child, &m))
         return explain_death(child->pid, config, err);
-    if (m.letter == READY)
+    if (m.outcome == 0)
         return 0;
-    m.error.text[sizeof m.error.text - 1] = 0;
     reap(child->pid, fb_now_ns() + TERM_WAIT_NS, &status);
-    return fb_error_set(err, m.letter == OWNED ? START_OWNED : -EIO, "%s", m.error.text);
+    return fb_error_set(err, m.outcome, "%s", m.error.text);
 }
 
-/* Or it would come again when the mask is lifted, and end us without a word. */
-static void take_signal(int fd)
-{
-    struct signalfd_siginfo info;
-    ssize_t ignored = read(fd, &info, sizeof info);
-
-    (void)ignored;
-}
-
-static int wait_for_child(const struct child *child, const struct fb_config *config,
-                          const char *mountpoint, int64_t until_ns, struct fb_error *err)
+static int wait_for_daemon(const struct child *child, const struct fb_daemon_options *options,
+                           int signals, int64_t until_ns, struct fb_error *err)
 {
     for (;;) {
         struct pollfd polls[] = {{.fd = child->pipe, .events = POLLIN},
-                                 {.fd = child->signals, .events = POLLIN}};
+                                 {.fd = signals, .events = POLLIN}};
         int n = poll(polls, FB_ARRAY_SIZE(polls), fb_wire_poll_ms(until_ns));
 
         if (n > 0 && polls[0].revents)
-            return take_message(child, config, err);
+            return take_message(child, options->config, err);
         if (n > 0) {
-            take_signal(child->signals);
-            end_child(child->pid, mountpoint);
+            take_signal(signals);
+            end_daemon(child->pid, options);
             return fb_error_set(err, START_INTERRUPTED, "interrupted");
         }
         if (fb_now_ns() >= until_ns) {
-            end_child(child->pid, mountpoint);
+            end_daemon(child->pid, options);
             return fb_error_set(err, -ETIMEDOUT,
-                                "the mount was not live in time and was given up; does the source "
-                                "answer?");
+                                "the daemon was not ready in time and was given up; does the "
+                                "source answer?");
         }
     }
 }
 
-int cli_start_daemon(const struct fb_config *config, const struct fb_mount_request *mount,
-                     int64_t until_ns, struct fb_error *err)
+/* Forks, with a pipe from the child. In the child, pid is 0 and *ret_fd the pipe's write end. */
+static int fork_child(struct child *ret_child, int *ret_fd, struct fb_error *err)
 {
-    FB_AUTO_CLOSE int read_end = -1;
-    FB_AUTO_CLOSE int write_end = -1;
-    FB_AUTO_CLOSE int signals = -1;
-    struct child child;
-    sigset_t mask;
-    sigset_t before;
     int pipes[2];
     int rc;
 
     if (pipe2(pipes, O_CLOEXEC) != 0)
         return fb_error_set(err, -errno, "cannot make a pipe: %s", fb_strerror(errno));
-    read_end = pipes[0];
-    write_end = pipes[1];
+    fflush(NULL);
+    *ret_child = (struct child){.pid = fork(), .pipe = -1};
+    rc = ret_child->pid < 0 ? -errno : 0;
+    if (ret_child->pid == 0) {
+        close(pipes[0]);
+        *ret_fd = pipes[1];
+        return 0;
+    }
+    close(pipes[1]);
+    if (rc) {
+        close(pipes[0]);
+        return fb_error_set(err, rc, "cannot start a process: %s", fb_strerror(rc));
+    }
+    ret_child->pipe = pipes[0];
+    return 0;
+}
+
+/* START_CHILD: it is the daemon that returns. */
+static int start_and_wait(const struct fb_daemon_options *options, int signals, int64_t until_ns,
+                          struct fb_error *err)
+{
+    struct child child;
+    int fd = -1;
+    int rc = fork_child(&child, &fd, err);
+
+    if (rc)
+        return rc;
+    if (child.pid == 0) {
+        run_daemon(options, fd);
+        return START_CHILD;
+    }
+    rc = wait_for_daemon(&child, options, signals, until_ns, err);
+    close(child.pipe);
+    return rc;
+}
+
+/* ---- in the caller ---- */
+
+/* A signal is the starter's to heed: it knows the daemon. */
+static int wait_for_starter(const struct child *child, int signals, int64_t until_ns,
+                            struct fb_error *err)
+{
+    struct message m;
+    int status;
+
+    for (;;) {
+        struct pollfd polls[] = {{.fd = child->pipe, .events = POLLIN},
+                                 {.fd = signals, .events = POLLIN}};
+        int n = poll(polls, FB_ARRAY_SIZE(polls), fb_wire_poll_ms(until_ns));
+
+        if (n > 0 && polls[0].revents)
+            break;
+        if (n > 0)
+            take_signal(signals);
+        if (n > 0)
+            kill(child->pid, SIGTERM);
+        if (fb_now_ns() < until_ns)
+            continue;
+        kill(child->pid, SIGKILL);
+        reap(child->pid, fb_now_ns() + KILL_WAIT_NS, &status);
+        return fb_error_set(err, -ETIMEDOUT, "the daemon was not ready in time");
+    }
+    if (!hear(child, &m))
+        m = (struct message){.outcome = -ECHILD, .error = {"the daemon could not be started"}};
+    reap(child->pid, fb_now_ns() + KILL_WAIT_NS, &status);
+    return m.outcome ? fb_error_set(err, m.outcome, "%s", m.error.text) : 0;
+}
+
+int cli_start_daemon(const struct fb_daemon_options *options, int64_t until_ns,
+                     struct fb_error *err)
+{
+    struct child child;
+    sigset_t mask;
+    sigset_t before;
+    int signals;
+    int fd = -1;
+    int rc;
+
     sigemptyset(&mask);
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &mask, &before);
     signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    fflush(NULL);
-    child = (struct child){.pid = fork(), .pipe = read_end, .signals = signals};
-    if (child.pid == 0) {
-        close(fb_steal_fd(&read_end));
-        close(fb_steal_fd(&signals));
-        run_child(config, mount, fb_steal_fd(&write_end));
-        return START_CHILD;
+    rc = fork_child(&child, &fd, err);
+    if (rc == 0 && child.pid == 0) {
+        struct fb_error error = {""};
+
+        rc = start_and_wait(options, signals, until_ns, &error);
+        if (rc == START_CHILD)
+            return rc;
+        tell(fd, rc, &error);
+        _exit(CLI_OK);
     }
-    rc = child.pid < 0 ? -errno : 0;
-    close(fb_steal_fd(&write_end));
-    if (rc)
-        rc = fb_error_set(err, rc, "cannot start a process: %s", fb_strerror(rc));
-    else
-        rc = wait_for_child(&child, config, mount->mountpoint, until_ns, err);
+    if (rc == 0) {
+        rc = wait_for_starter(&child, signals, until_ns + STARTER_MORE_NS, err);
+        close(child.pipe);
+    }
+    if (signals >= 0)
+        close(signals);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
