@@ -71,10 +71,12 @@ struct fb_source_dir;
 
 /* Entries of a listing lie one behind the other in job->data, each aligned to 8 bytes. */
 struct fb_source_dirent {
-    uint32_t length;   /* of this entry, to the next one */
-    uint16_t name_len; /* without the final zero */
-    bool has_attr;     /* false when not asked for, or when the entry could not be looked at */
-    uint8_t type;      /* DT_* */
+    uint32_t length;  /* of this entry, to the next one */
+    uint8_t name_len; /* without the final zero */
+    uint8_t type;     /* DT_* */
+    bool has_attr;    /* false when not asked for, when the entry could not be looked at, or when
+                       * looking takes long: a listing need not wait for what nobody may want */
+    bool no_xattrs;   /* with has_attr: known to have no extended attributes, nor an ACL */
     uint64_t ino;
     uint64_t cookie; /* where a later READDIR goes on after this entry */
     struct fb_attr attr;

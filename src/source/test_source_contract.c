@@ -338,6 +338,33 @@ static void list_all(struct fixture *f, const char *path, bool attrs, entry_fn *
     fb_test_closedir(f->source, dir);
 }
 
+static void see_xattrs(void *arg, const struct fb_source_dirent *entry)
+{
+    unsigned *none = arg;
+
+    if (strcmp(entry->name, "file") == 0)
+        assert_false(entry->no_xattrs);
+    *none += entry->no_xattrs;
+}
+
+/* What is said to be without extended attributes is. */
+static void test_listed_xattrs(void **state)
+{
+    struct fixture *f = *state;
+    unsigned none = 0;
+
+    fb_test_dir_write(&f->dir, "file", "x");
+    fb_test_dir_write(&f->dir, "plain", "x");
+    if (setxattr(fb_test_dir_path(&f->dir, "file"), "user.test", "v", 1, 0) < 0) {
+        print_message("no user attributes here\n");
+        return;
+    }
+    list_all(f, "", false, see_xattrs, &none);
+    assert_int_equal(none, 0);
+    list_all(f, "", true, see_xattrs, &none);
+    assert_true(none <= 1);
+}
+
 static const char *const odd_names[] = {
     "new\nline",
     "\xc3\xa9t\xc3\xa9 \xe6\xb0\xb4",
@@ -652,6 +679,7 @@ static int run_kind(const char *kind, CMFixtureFunction set_up_kind)
         TEST(test_statfs),
         TEST(test_xattrs),
         TEST(test_names),
+        TEST(test_listed_xattrs),
         TEST(test_types),
         TEST(test_empty_dir),
         TEST(test_many_entries),

@@ -55,6 +55,8 @@ enum fb_node_flag {
     FB_NODE_UNSETTLED = 1,      /* opened before its version could be trusted */
     FB_NODE_NO_ACL = 2,         /* the source said that it has no access ACL */
     FB_NODE_NO_DEFAULT_ACL = 4, /* nor a default one */
+    FB_NODE_NO_LABEL = 8,       /* nor a security label */
+    FB_NODE_NO_XATTRS = FB_NODE_NO_ACL | FB_NODE_NO_DEFAULT_ACL | FB_NODE_NO_LABEL,
 };
 
 FB_MUST_CHECK int fb_nodes_create(struct fb_nodes **ret_nodes);

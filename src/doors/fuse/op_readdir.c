@@ -3,8 +3,8 @@
  * the next call. See dir_priv.h.
  *
  * PLUS tells the kernel of every entry as a LOOKUP would, and only of those that fit. An entry
- * without attributes (it vanished meanwhile, or there is no room for it) is listed by name alone;
- * the kernel looks it up when somebody asks.
+ * without attributes (it vanished meanwhile, the source would take too long, or there is no room
+ * for it) is listed by name alone; the kernel looks it up when somebody asks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -90,6 +90,8 @@ static bool tell(struct fb_dir *dir, const struct fb_source_dirent *d,
         fb_entry_make(mount, id, dir->node, &d->attr, fb_files_valid_until(mount->files, id),
                       ret_entry) < 0)
         return false;
+    if (d->no_xattrs)
+        fb_node_set_flags(mount->nodes, id, FB_NODE_NO_XATTRS, 0);
     dir->told[dir->told_count++] = id;
     return true;
 }

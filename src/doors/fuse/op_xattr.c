@@ -4,10 +4,13 @@
  *
  * security.capability, at every exec: none, since the mount is nosuid and would ignore it.
  *
- * ACLs, at every check of permissions that is not the owner's. That the source has none for a
- * regular file stays true for the node, as giving it one would change its ctime. For a directory it
- * is what to believe while the source cannot be asked. A source without ACLs has none: any other
- * error than ENODATA would make the kernel deny the access.
+ * ACLs, at every check of permissions that is not the owner's. A source without ACLs has none: any
+ * other error than ENODATA would make the kernel deny the access.
+ *
+ * and for what `ls -l` asks of every file: its ACL and its security label.
+ *
+ * That the source has none of these for a regular file stays true for the node, as giving it one
+ * would change its ctime. For a directory it is what to believe while the source cannot be asked.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,28 +23,30 @@ struct xattr_request {
     fuse_req_t req;
     size_t size; /* of the program's buffer; 0: only the length is wanted */
     uint32_t id;
-    unsigned acl; /* the flag that says there is none, when an ACL is asked for */
+    unsigned none; /* the flag that says there is none, for names that have one */
 };
 
-static unsigned acl_flag(const char *name)
+static unsigned none_flag(const char *name)
 {
     if (strcmp(name, "system.posix_acl_access") == 0)
         return FB_NODE_NO_ACL;
-    return strcmp(name, "system.posix_acl_default") == 0 ? FB_NODE_NO_DEFAULT_ACL : 0;
+    if (strcmp(name, "system.posix_acl_default") == 0)
+        return FB_NODE_NO_DEFAULT_ACL;
+    return strcmp(name, "security.selinux") == 0 ? FB_NODE_NO_LABEL : 0;
 }
 
-/* What an answer about an ACL means. */
-static int settle_acl(const struct xattr_request *r, int result)
+/* What an answer means to who will ask again. */
+static int settle(const struct xattr_request *r, int result)
 {
     struct fb_nodes *nodes = r->mount->nodes;
 
     if (result == -ENODATA || result == -ENOTSUP) {
-        fb_node_set_flags(nodes, r->id, r->acl, 0);
+        fb_node_set_flags(nodes, r->id, r->none, 0);
         return -ENODATA;
     }
     if (result == 0)
-        fb_node_set_flags(nodes, r->id, 0, r->acl);
-    else if (fb_source_is_outage(result) && (fb_node_flags(nodes, r->id) & r->acl))
+        fb_node_set_flags(nodes, r->id, 0, r->none);
+    else if (fb_source_is_outage(result) && (fb_node_flags(nodes, r->id) & r->none))
         return -ENODATA;
     return result;
 }
@@ -50,7 +55,7 @@ static void xattr_done(struct fb_source_job *job)
 {
     struct xattr_request *r = job->arg;
     struct fb_mount *mount = r->mount;
-    int result = r->acl ? settle_acl(r, job->result) : job->result;
+    int result = r->none ? settle(r, job->result) : job->result;
 
     if (result < 0)
         fuse_reply_err(r->req, -result);
@@ -79,7 +84,7 @@ static void ask(fuse_req_t req, fuse_ino_t ino, enum fb_source_op op, const char
     }
     *r = (struct xattr_request){.mount = mount, .req = req, .size = size, .id = id};
     if (name) {
-        r->acl = acl_flag(name);
+        r->none = none_flag(name);
         memcpy(job->name, name, strlen(name) + 1);
     }
     fb_job_submit(mount, job, &caller, xattr_done, r);
@@ -87,10 +92,10 @@ static void ask(fuse_req_t req, fuse_ino_t ino, enum fb_source_op op, const char
 
 static bool known_to_have_none(struct fb_mount *mount, uint32_t id, const char *name)
 {
-    unsigned acl = acl_flag(name);
+    unsigned none = none_flag(name);
     struct fb_attr attr;
 
-    if (acl == 0 || !(fb_node_flags(mount->nodes, id) & acl))
+    if (none == 0 || !(fb_node_flags(mount->nodes, id) & none))
         return false;
     fb_files_attr(mount->files, id, &attr);
     return S_ISREG(attr.mode);
