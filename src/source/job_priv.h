@@ -2,7 +2,7 @@
  * source/job_priv.h - the states of a job.
  *
  *     IDLE ──submit──► PENDING ──finish──► FINISHED     done(result)
- *                         └──────expire──► EXPIRED      done(-ETIMEDOUT), or -ESHUTDOWN
+ *                         └──────expire──► EXPIRED      done(-ETIMEDOUT), -EINTR or -ESHUTDOWN
  *     IDLE ──submit──► FINISHED                         done(), refused: the backend never sees it
  *     IDLE ──submit──► DETACHED                         done(0), CLOSEDIR: the backend goes on
  *

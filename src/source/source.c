@@ -3,7 +3,8 @@
  * directory jobs. The backend does the work and may hang; nothing here ever waits for it but close,
  * and that for a bounded time.
  *
- * One thread, the watch, sleeps until the earliest deadline or the next probe. The lock (rank
+ * One thread, the watch, sleeps until the earliest deadline or the next probe; while there are jobs
+ * that can be cancelled it looks after them ten times a second. The lock (rank
  * DEADLINE) guards everything mutable in struct fb_source and every struct fb_source_dir; it is
  * never held while a backend's function or done() is called. A job costs two short critical
  * sections and two heap operations.
@@ -15,11 +16,14 @@
 
 #include "base/assert.h"
 #include "core/clock.h"
+#include "core/limits.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/thread.h"
 #include "source/job_priv.h"
+
+#define CANCEL_BATCH 64u /* jobs looked at outside the lock at a time */
 
 struct fb_source {
     const struct fb_source_ops *ops;
@@ -35,6 +39,8 @@ struct fb_source {
     uint32_t starting;      /* callers inside the backend's start */
     struct fb_due_heap due; /* jobs that are PENDING */
     int64_t wake_ns;        /* what the watch sleeps for; 0 while it is awake */
+    int64_t look_ns;        /* when to look for cancelled jobs; FB_NEVER_NS: none can be */
+    uint32_t look_from;     /* where in the heap the last look ended */
     struct fb_source_stats stats;
 
     uint32_t probes;  /* unanswered, of this episode */
@@ -73,6 +79,11 @@ static bool is_probe(const struct fb_source_job *job)
     return job->done == probe_done;
 }
 
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- under the lock -------------------------------------------------------------------------- */
 
 static void accept_job(struct fb_source *source, struct fb_source_job *job)
@@ -93,7 +104,9 @@ static void accept_job(struct fb_source *source, struct fb_source_job *job)
     source->stats.in_flight++;
     source->starting++;
     fb_due_add(&source->due, &job->due, job->deadline_ns);
-    if (job->deadline_ns < source->wake_ns)
+    if (job->cancel && source->look_ns == FB_NEVER_NS)
+        source->look_ns = fb_now_ns() + FB_SOURCE_CANCEL_NS;
+    if (earlier(job->deadline_ns, source->look_ns) < source->wake_ns)
         fb_cond_signal(&source->wake);
 }
 
@@ -272,7 +285,20 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
 
 static void expire_first(struct fb_source *source, struct fb_source_job *job)
     FB_REQUIRES(source->lock);
+static unsigned collect_signalled(struct fb_source *source, int64_t now_ns,
+                                  struct fb_source_job *ret_jobs[CANCEL_BATCH])
+    FB_REQUIRES(source->lock);
+static void cancel_dying(struct fb_source *source, int64_t now_ns) FB_REQUIRES(source->lock);
 static void probe(struct fb_source *source, int64_t now_ns) FB_REQUIRES(source->lock);
+
+/* The backend still has the job, but nobody waits for it any more. */
+static void give_up(struct fb_source *source, struct fb_source_job *job, int result)
+{
+    job->result = result;
+    job->done(job);
+    if (source->ops->expired)
+        source->ops->expired(source->backend, job);
+}
 
 static void expire_first(struct fb_source *source, struct fb_source_job *job)
 {
@@ -290,14 +316,61 @@ static void expire_first(struct fb_source *source, struct fb_source_job *job)
     if (down)
         fb_log_warn("source %s does not answer; only cached data is served until it does",
                     source->uri);
-    if (won) {
-        job->result = -ETIMEDOUT;
-        job->done(job);
-        if (source->ops->expired)
-            source->ops->expired(source->backend, job);
-    }
+    if (won)
+        give_up(source, job, -ETIMEDOUT);
     fb_source_job_put(job);
     fb_mutex_lock(&source->lock);
+}
+
+/* Jobs whose program got a signal, with a reference each, and when to look again. A job in the heap
+ * has not been answered, so what `cancel` points at is still there. */
+static unsigned collect_signalled(struct fb_source *source, int64_t now_ns,
+                                  struct fb_source_job *ret_jobs[CANCEL_BATCH])
+{
+    uint32_t total = source->due.count;
+    unsigned count = 0;
+
+    source->look_ns = FB_NEVER_NS;
+    for (uint32_t i = 0; i < total && count < CANCEL_BATCH; i++) {
+        uint32_t slot = source->look_from++ % total + 1;
+        struct fb_source_job *job =
+            FB_CONTAINER_OF(source->due.slots[slot], struct fb_source_job, due);
+
+        if (!job->cancel)
+            continue;
+        source->look_ns = now_ns + FB_SOURCE_CANCEL_NS;
+        /* Relaxed: a hint; what is missed now is seen by the next look. */
+        if (!atomic_load_explicit(job->cancel, memory_order_relaxed))
+            continue;
+        fb_source_job_ref(job);
+        ret_jobs[count++] = job;
+    }
+    return count;
+}
+
+/* A signal that the program handles leaves its wait as it is; one that ends it ends the wait. */
+static void cancel_dying(struct fb_source *source, int64_t now_ns)
+{
+    struct fb_source_job *jobs[CANCEL_BATCH];
+    unsigned count = collect_signalled(source, now_ns, jobs);
+
+    for (unsigned i = 0; i < count; i++) {
+        bool dying, won = false;
+
+        fb_mutex_unlock(&source->lock);
+        dying = fb_task_is_dying(jobs[i]->caller.pid);
+        if (dying) {
+            fb_mutex_lock(&source->lock);
+            won = expire(source, jobs[i]);
+            fb_mutex_unlock(&source->lock);
+        }
+        if (won)
+            give_up(source, jobs[i], -EINTR);
+        if (dying)
+            fb_source_job_put(jobs[i]);
+        fb_source_job_put(jobs[i]);
+        fb_mutex_lock(&source->lock);
+    }
 }
 
 static void probe(struct fb_source *source, int64_t now_ns)
@@ -340,8 +413,10 @@ static void *watch_main(void *arg)
             expire_first(source, FB_CONTAINER_OF(first, struct fb_source_job, due));
         } else if (!well && source->probe_ns <= now_ns) {
             probe(source, now_ns);
+        } else if (source->look_ns <= now_ns) {
+            cancel_dying(source, now_ns);
         } else {
-            source->wake_ns = first ? first->at_ns : FB_NEVER_NS;
+            source->wake_ns = earlier(first ? first->at_ns : FB_NEVER_NS, source->look_ns);
             if (!well && source->probe_ns < source->wake_ns)
                 source->wake_ns = source->probe_ns;
             fb_cond_wait(&source->wake, &source->lock, source->wake_ns);
@@ -378,6 +453,7 @@ int fb_source_create(const struct fb_source_ops *ops, void *backend, const char 
     source->ops = ops;
     source->backend = backend;
     source->uri = fb_strdup(uri);
+    source->look_ns = FB_NEVER_NS;
     fb_mutex_init(&source->lock, FB_RANK_DEADLINE);
     fb_cond_init(&source->wake);
     fb_cond_init(&source->quiet);

@@ -11,6 +11,7 @@
  *     caller: job_new ──► fill in ──► submit ──► ... done(job): read results ──► job_put
  *     backend:               start(job) ──► ... fb_source_job_finish(job, result)
  *     clock:                                ... expire(job): done(-ETIMEDOUT) if it comes first
+ *     the program that waits is killed:     ... the same with -EINTR
  *
  * Health. When a job expires the source is *suspect*: a probe (stat of the root) is sent. A probe
  * unanswered for FB_SOURCE_PROBE_NS makes it *down*: jobs fail at once with -EIO until a probe,
@@ -41,6 +42,7 @@
 #define FB_SOURCE_IOV_MAX    64
 #define FB_SOURCE_PROBE_NS   1000000000LL
 #define FB_SOURCE_PROBES_MAX 4
+#define FB_SOURCE_CANCEL_NS  100000000LL
 #define FB_SOURCE_JOBS_MAX   4096         /* held by one backend at once; more fail with -EAGAIN */
 #define FB_SOURCE_LIST_BYTES 65536        /* size of one batch of a listing */
 #define FB_SOURCE_CLOSE_NS   2000000000LL /* how long closing waits for a backend's threads */
@@ -100,11 +102,13 @@ struct fb_source_job {
     uint64_t cookie; /* 0: from the start */
     bool want_attrs;
     char name[FB_NAME_MAX + 1];
+    const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
+                                 * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */
     void (*done)(struct fb_source_job *job);
     void *arg;
 
-    /* Out; valid in done(), but for -ETIMEDOUT and -ESHUTDOWN: then only the result is, for the
-     * backend may still be writing the rest. */
+    /* Out; valid in done(), but for -ETIMEDOUT, -EINTR and -ESHUTDOWN: then only the result is, for
+     * the backend may still be writing the rest. */
     int result;          /* 0 or negative errno */
     uint64_t bytes;      /* READ: less than asked only at the end of the file */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
@@ -179,8 +183,8 @@ struct fb_source_ops {
     /* Begin to answer; call fb_source_job_finish() later, from any thread, or here. Must not block.
      * Comes from any thread, also from inside finish, and until close() has returned. */
     void (*start)(void *backend, struct fb_source_job *job);
-    /* Optional. The job's deadline passed and nobody waits any more; it may be finished by now, but
-     * its memory holds during the call. A backend may let go of it here, or see that others do not
+    /* Optional. The job's deadline passed, or it was cancelled, and nobody waits any more; it may be
+     * finished by now, but its memory holds during the call. A backend may let go of it here, or see that others do not
      * have to wait behind it. Must not block. */
     void (*expired)(void *backend, struct fb_source_job *job);
     /* Finishes what is queued and waits, at most until `until_ns`, for the backend's threads.

@@ -241,6 +241,50 @@ static void test_deadlines_in_any_order(void **state)
     fake_end(&fake, source);
 }
 
+#define NOBODY  0x7fffffffu /* larger than any pid: as good as dead */
+#define SIGNALS 100         /* more than are looked at in one go */
+
+/* A signal that ends the program ends its wait; one that it handles does not. */
+static void test_cancelled(void **state)
+{
+    _Atomic unsigned living = 0, dying = 0, later = 0;
+    _Atomic bool now = true, then = false;
+    struct fb_source_stats stats;
+    struct fake fake;
+    struct fb_source *source = fake_open(&fake, HOLD_ORDINARY);
+    struct fb_source_job *job;
+
+    (void)state;
+    for (unsigned i = 0; i < 3 * SIGNALS; i++) {
+        job = fb_test_job(FB_SOURCE_STAT, "a");
+        job->cancel = i % 3 == 2 ? &then : &now;
+        job->caller.pid = i % 3 == 0 ? (uint32_t)getpid() : NOBODY;
+        submit(source, job, i % 3 == 0 ? &living : i % 3 == 1 ? &dying : &later);
+    }
+    FB_TEST_EVENTUALLY(atomic_load(&dying) == SIGNALS);
+    job = fb_test_job(FB_SOURCE_OPENDIR, "a");
+    job->cancel = &now;
+    job->caller.pid = NOBODY;
+    assert_int_equal(fb_source_wait(source, job), -EINTR);
+    fb_source_job_put(job);
+    assert_int_equal(atomic_load(&living) + atomic_load(&later), 0);
+    atomic_store(&then, true);
+    FB_TEST_EVENTUALLY(atomic_load(&later) == SIGNALS);
+    FB_TEST_EVENTUALLY(atomic_load(&fake.expired) == 2 * SIGNALS + 1);
+
+    /* That says nothing about the source. */
+    fb_source_stats(source, &stats);
+    assert_int_equal(stats.health, FB_SOURCE_UP);
+    assert_int_equal(stats.timeouts, 0);
+    assert_int_equal(stats.stuck, 2 * SIGNALS + 1);
+    assert_int_equal(atomic_load(&living), 0);
+    fake_release(&fake, 0);
+    assert_int_equal(atomic_load(&living), SIGNALS);
+    /* The directory that nobody took is closed. */
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 1);
+    fake_end(&fake, source);
+}
+
 static void test_slow_file_harms_nobody(void **state)
 {
     struct fake fake;
@@ -563,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_expiry_then_late_finish),
         cmocka_unit_test(test_deadlines_in_any_order),
+        cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_slow_file_harms_nobody),
         cmocka_unit_test(test_down_and_back),
         cmocka_unit_test(test_late_probe_counts),

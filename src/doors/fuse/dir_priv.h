@@ -33,6 +33,7 @@ struct fb_dir {
 
     /* The request under way. */
     fuse_req_t req;
+    _Atomic bool interrupted;
     struct fb_caller caller;
     bool plus;
     uint64_t offset;

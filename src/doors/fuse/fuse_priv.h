@@ -185,10 +185,11 @@ void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count);
 /* `dir`/`name` into buf of FB_PATH_MAX bytes; -ENAMETOOLONG. */
 FB_MUST_CHECK int fb_path_join(const char *dir, size_t dir_len, const char *name, char *buf);
 
-/* A question to the source on behalf of req: sets caller and deadline and submits. */
+/* A question to the source: sets caller and deadline and submits. `cancel`: NULL, or the flag of
+ * fb_interruptible(), which must have been called before and lives until done. */
 void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
-                   const struct fb_caller *caller, void (*done)(struct fb_source_job *job),
-                   void *arg);
+                   const struct fb_caller *caller, const _Atomic bool *cancel,
+                   void (*done)(struct fb_source_job *job), void *arg);
 
 /* From now on a signal to the waiting program sets *flag, which lets the cache end the request;
  * NULL: no longer, and the flag is not touched once this has returned. Before every reply. */

@@ -61,7 +61,7 @@ void fb_dir_close(struct fb_dir *dir)
     if (job) {
         job->dir = dir->source;
         fb_request_begin(mount);
-        fb_job_submit(mount, job, &nobody, closedir_done, mount);
+        fb_job_submit(mount, job, &nobody, NULL, closedir_done, mount);
     }
     fb_mutex_lock(&mount->dirs_lock);
     fb_list_remove(&dir->link);

@@ -46,6 +46,7 @@ static void finish(struct fb_dir *dir, int result)
     size_t used = dir->used;
     int rc;
 
+    fb_interruptible(req, NULL);
     /* Release: the next READDIR, on another thread, finds the handle as we leave it. After the
      * reply the handle may be gone. */
     atomic_flag_clear_explicit(&dir->busy, memory_order_release);
@@ -210,7 +211,7 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
     job->dir = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;
-    fb_job_submit(dir->mount, job, &dir->caller,
+    fb_job_submit(dir->mount, job, &dir->caller, &dir->interrupted,
                   op == FB_SOURCE_OPENDIR ? opendir_done : readdir_done, dir);
 }
 
@@ -252,6 +253,8 @@ static void begin(fuse_req_t req, size_t size, off_t off, struct fuse_file_info 
     dir->reply = malloc(dir->size);
     dir->told = plus ? malloc((dir->size / PLUS_MIN + 1) * sizeof *dir->told) : NULL;
     dir->told_count = 0;
+    atomic_init(&dir->interrupted, false);
+    fb_interruptible(req, &dir->interrupted);
     fb_request_begin(mount); /* until finish() */
     if (!dir->reply || (plus && !dir->told)) {
         finish(dir, -ENOMEM);

@@ -9,6 +9,7 @@
 struct readlink_request {
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
 };
 
 static void readlink_done(struct fb_source_job *job)
@@ -16,6 +17,7 @@ static void readlink_done(struct fb_source_job *job)
     struct readlink_request *r = job->arg;
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (job->result < 0)
         fuse_reply_err(r->req, -job->result);
     else
@@ -38,5 +40,6 @@ void fb_op_readlink(fuse_req_t req, fuse_ino_t ino)
         return;
     }
     *r = (struct readlink_request){.mount = mount, .req = req};
-    fb_job_submit(mount, job, &caller, readlink_done, r);
+    fb_interruptible(req, &r->interrupted);
+    fb_job_submit(mount, job, &caller, &r->interrupted, readlink_done, r);
 }

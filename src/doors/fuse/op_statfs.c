@@ -8,6 +8,7 @@
 struct statfs_request {
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
 };
 
 static void statfs_done(struct fb_source_job *job)
@@ -15,6 +16,7 @@ static void statfs_done(struct fb_source_job *job)
     struct statfs_request *r = job->arg;
     struct fb_mount *mount = r->mount;
 
+    fb_interruptible(r->req, NULL);
     if (job->result < 0)
         fuse_reply_err(r->req, -job->result);
     else
@@ -37,5 +39,6 @@ void fb_op_statfs(fuse_req_t req, fuse_ino_t ino)
         return;
     }
     *r = (struct statfs_request){.mount = mount, .req = req};
-    fb_job_submit(mount, job, &caller, statfs_done, r);
+    fb_interruptible(req, &r->interrupted);
+    fb_job_submit(mount, job, &caller, &r->interrupted, statfs_done, r);
 }

@@ -21,6 +21,7 @@
 struct xattr_request {
     struct fb_mount *mount;
     fuse_req_t req;
+    _Atomic bool interrupted;
     size_t size; /* of the program's buffer; 0: only the length is wanted */
     uint32_t id;
     unsigned none; /* the flag that says there is none, for names that have one */
@@ -57,6 +58,7 @@ static void xattr_done(struct fb_source_job *job)
     struct fb_mount *mount = r->mount;
     int result = r->none ? settle(r, job->result) : job->result;
 
+    fb_interruptible(r->req, NULL);
     if (result < 0)
         fuse_reply_err(r->req, -result);
     else if (r->size == 0)
@@ -87,7 +89,8 @@ static void ask(fuse_req_t req, fuse_ino_t ino, enum fb_source_op op, const char
         r->none = none_flag(name);
         memcpy(job->name, name, strlen(name) + 1);
     }
-    fb_job_submit(mount, job, &caller, xattr_done, r);
+    fb_interruptible(req, &r->interrupted);
+    fb_job_submit(mount, job, &caller, &r->interrupted, xattr_done, r);
 }
 
 static bool known_to_have_none(struct fb_mount *mount, uint32_t id, const char *name)

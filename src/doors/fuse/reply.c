@@ -120,10 +120,11 @@ struct fb_caller fb_caller_of(fuse_req_t req)
 }
 
 void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
-                   const struct fb_caller *caller, void (*done)(struct fb_source_job *job),
-                   void *arg)
+                   const struct fb_caller *caller, const _Atomic bool *cancel,
+                   void (*done)(struct fb_source_job *job), void *arg)
 {
     job->caller = *caller;
+    job->cancel = cancel;
     job->deadline_ns = fb_now_ns() + fb_volume_timeout_ns(mount->volume);
     job->done = done;
     job->arg = arg;
@@ -135,7 +136,7 @@ static void interrupted(fuse_req_t req, void *arg)
     _Atomic bool *flag = arg;
 
     (void)req;
-    /* Relaxed: a hint; the cache looks at it ten times a second. */
+    /* Relaxed: a hint; cache and source look at it ten times a second. */
     atomic_store_explicit(flag, true, memory_order_relaxed);
 }
 
