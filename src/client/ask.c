@@ -1,0 +1,312 @@
+/*
+ * Questions to the daemon. A process has several connections, each used by one thread for one
+ * question at a time; they are claimed without a lock, so that a signal handler that asks while its
+ * thread was asking simply takes another.
+ *
+ *     FREE ── connect ──► BUSY ── answered ──► IDLE ── claim ──► BUSY ...
+ *                           └── failed ──► FREE
+ *
+ * Our descriptors live in the program's table. A program that closes what it does not know may
+ * close them, and the number may come back as something else: before each use the socket's inode is
+ * compared.
+ */
+#include <string.h>
+#include <sys/un.h>
+
+#include "client/client_priv.h"
+
+#define HIGH_FD     900    /* ours are kept out of the way of programs that count on low numbers */
+#define POLL_US     100000 /* a receive returns so often to look for signs of life */
+#define CLAIM_TRIES 64
+
+enum {
+    FREE,
+    BUSY,
+    IDLE
+};
+
+/* ---- sockets ---- */
+
+int fb_client_connect(struct fb_client *client)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_usec = POLL_US};
+    int fd = (int)fb_sys(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, 0);
+    int high;
+
+    if (fd < 0)
+        return fd;
+    high = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (high >= 0) {
+        fb_sys_close(fd);
+        fd = high;
+    }
+    memcpy(address.sun_path, client->socket, sizeof client->socket);
+    (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit, sizeof limit, 0);
+    (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, (long)&limit, sizeof limit, 0);
+    /* A full backlog is a daemon that does not accept: as good as none. */
+    if (fb_sys(SYS_connect, fd, &address, sizeof address, 0) < 0) {
+        fb_sys_close(fd);
+        return -ECONNREFUSED;
+    }
+    return fd;
+}
+
+int fb_client_send(int fd, struct fb_client_request *request, const char *path)
+{
+    struct iovec iov[2];
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
+    size_t bytes;
+
+    request->magic = FB_CLIENT_MAGIC;
+    request->path_len = (uint32_t)strlen(path);
+    bytes = sizeof *request + request->path_len;
+    iov[0] = (struct iovec){.iov_base = request, .iov_len = sizeof *request};
+    iov[1] = (struct iovec){.iov_base = (void *)(uintptr_t)path, .iov_len = request->path_len};
+    for (;;) {
+        int64_t n = fb_sys(SYS_sendmsg, fd, &msg, MSG_NOSIGNAL, 0);
+
+        if (n == -EINTR)
+            continue;
+        /* So little fits into any socket's buffer at once, or the daemon does not read. */
+        return n == (int64_t)bytes ? 0 : -EPIPE;
+    }
+}
+
+static void take_fds(struct msghdr *msg, int *fds, unsigned *fd_count)
+{
+    unsigned room = *fd_count;
+
+    *fd_count = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+            if (*fd_count < room)
+                fds[(*fd_count)++] = fd;
+            else
+                fb_sys_close(fd);
+        }
+    }
+}
+
+int fb_client_receive(const struct fb_session *session, int fd, void *ret_data, size_t bytes,
+                      int *fds, unsigned *fd_count)
+{
+    int64_t until_ns = fb_client_now_ns() + FB_CLIENT_BEAT_LATE_NS;
+    size_t got = 0;
+
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(8 * sizeof(int))];
+    } control;
+
+    while (got < bytes) {
+        struct iovec iov = {.iov_base = (uint8_t *)ret_data + got, .iov_len = bytes - got};
+        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+        bool want_fds = fds && got == 0;
+        int64_t n;
+
+        if (want_fds) {
+            msg.msg_control = control.bytes;
+            msg.msg_controllen = sizeof control.bytes;
+        }
+        n = fb_sys(SYS_recvmsg, fd, &msg, MSG_CMSG_CLOEXEC, 0);
+        if (n == -EINTR || n == -EAGAIN) {
+            int64_t now_ns = fb_client_now_ns();
+
+            if (session ? !fb_client_alive(session, now_ns) : now_ns > until_ns)
+                return -ETIMEDOUT;
+            continue;
+        }
+        if (want_fds && n > 0)
+            take_fds(&msg, fds, fd_count);
+        if (n <= 0) {
+            if (want_fds)
+                *fd_count = 0;
+            return -EPIPE;
+        }
+        got += (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- the connections of a process ---- */
+
+bool fb_client_owns(struct fb_client *client, int fd)
+{
+    uint32_t low = atomic_load_explicit(&client->low_fd, memory_order_relaxed);
+
+    if (fb_likely(low == 0 || (uint32_t)fd < low))
+        return false;
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
+        if (atomic_load_explicit(&client->connections[i].fd, memory_order_relaxed) == fd)
+            return true;
+    return false;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat st;
+
+    return fb_sys_fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
+/* The connection is ours (BUSY). */
+static void adopt(struct fb_client *client, struct fb_client_connection *c, int fd)
+{
+    uint32_t low = atomic_load(&client->low_fd);
+
+    c->ino = inode_of(fd);
+    atomic_store(&c->fd, fd);
+    while ((low == 0 || (uint32_t)fd < low) &&
+           !atomic_compare_exchange_weak(&client->low_fd, &low, (uint32_t)fd))
+        continue;
+}
+
+static struct fb_client_connection *claim(struct fb_client *client, int state)
+{
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++) {
+        struct fb_client_connection *c = &client->connections[i];
+        int was = state;
+
+        if (atomic_load_explicit(&c->state, memory_order_relaxed) == state &&
+            atomic_compare_exchange_strong(&c->state, &was, BUSY))
+            return c;
+    }
+    return NULL;
+}
+
+void fb_client_keep(struct fb_client *client, int fd)
+{
+    struct fb_client_connection *c = claim(client, FREE);
+
+    if (!c) {
+        fb_sys_close(fd);
+        return;
+    }
+    adopt(client, c, fd);
+    atomic_store(&c->state, IDLE);
+}
+
+static void abandon(struct fb_client_connection *c)
+{
+    int fd = atomic_exchange(&c->fd, -1);
+
+    /* A number that has become something else is not ours to close. */
+    if (fd >= 0 && c->ino != 0 && inode_of(fd) == c->ino)
+        fb_sys_close(fd);
+    atomic_store(&c->state, FREE);
+}
+
+/* In a forked child: an area of its own. The old one stays mapped: others may just be writing to
+ * it. */
+static void take_area(struct fb_client *client, struct fb_session *s,
+                      const struct fb_client_welcome *w, const int *fds, unsigned fd_count)
+{
+    void *area;
+
+    if (w->instance != s->layout.h.instance || w->area_bytes != fb_client_area_bytes() ||
+        fd_count != 2u + (w->dram_bytes > 0))
+        return;
+    area =
+        fb_sys_mmap(NULL, w->area_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[fd_count - 1], 0);
+    if (area == MAP_FAILED)
+        return;
+    atomic_store(&s->area, area);
+    atomic_store(&client->area_lost, false);
+}
+
+static int greet(struct fb_client *client, struct fb_session *s, int fd)
+{
+    bool memory = atomic_load(&client->area_lost);
+    struct fb_client_welcome welcome;
+    char ignored[4096];
+    int fds[3];
+    unsigned fd_count = FB_ARRAY_SIZE(fds);
+    size_t rest = 0;
+    int rc = fb_client_hello(s, fd, memory, &welcome, &rest, fds, &fd_count);
+
+    while (rc == 0 && rest > 0) {
+        size_t part = fb_min_u64(rest, sizeof ignored);
+
+        rc = fb_client_receive(s, fd, ignored, part, NULL, NULL);
+        rest -= part;
+    }
+    if (rc == 0 && memory)
+        take_area(client, s, &welcome, fds, fd_count);
+    for (unsigned i = 0; i < fd_count; i++)
+        fb_sys_close(fds[i]);
+    return rc;
+}
+
+/* A connection that works, BUSY; NULL: none can be had. */
+static struct fb_client_connection *obtain(struct fb_client *client, struct fb_session *session)
+{
+    struct fb_client_connection *c;
+    int fd;
+
+    for (int i = 0; i < CLAIM_TRIES && (c = claim(client, IDLE)) != NULL; i++) {
+        if (c->ino != 0 && inode_of(atomic_load(&c->fd)) == c->ino)
+            return c;
+        abandon(c);
+    }
+    c = claim(client, FREE);
+    if (!c)
+        return NULL;
+    fd = fb_client_connect(client);
+    if (fd >= 0 && greet(client, session, fd) == 0) {
+        adopt(client, c, fd);
+        return c;
+    }
+    if (fd >= 0)
+        fb_sys_close(fd);
+    atomic_store(&c->state, FREE);
+    return NULL;
+}
+
+/* ---- questions ---- */
+
+static int exchange(const struct fb_session *session, int fd, struct fb_client_request *request,
+                    const char *path, struct fb_client_reply *reply, void *data, size_t max)
+{
+    if (fb_client_send(fd, request, path) != 0 ||
+        fb_client_receive(session, fd, reply, sizeof *reply, NULL, NULL) != 0)
+        return -EPIPE;
+    if (reply->magic != FB_CLIENT_MAGIC || reply->bytes > max)
+        return -EPROTO;
+    return reply->bytes > 0 ? fb_client_receive(session, fd, data, reply->bytes, NULL, NULL) : 0;
+}
+
+/* A fork that went past the library: neither connections nor area are this process's own. */
+static void notice_fork(struct fb_client *client)
+{
+    if (fb_sys_getpid() != atomic_load_explicit(&client->pid, memory_order_relaxed))
+        fb_client_forked(client);
+}
+
+int fb_client_ask(struct fb_client *client, struct fb_client_request *request, const char *path,
+                  struct fb_client_reply *ret_reply, void *data, size_t max, size_t *ret_bytes)
+{
+    struct fb_client_connection *c;
+    struct fb_session *session;
+
+    notice_fork(client);
+    session = fb_client_session(client);
+    c = session ? obtain(client, session) : NULL;
+    if (!c)
+        return -FB_CLIENT_GONE;
+    if (exchange(session, atomic_load(&c->fd), request, path, ret_reply, data, max) != 0) {
+        abandon(c);
+        return -FB_CLIENT_GONE;
+    }
+    atomic_store(&c->state, IDLE);
+    if (ret_bytes)
+        *ret_bytes = ret_reply->bytes;
+    return ret_reply->result;
+}

@@ -1,0 +1,147 @@
+/*
+ * client/client.h - a process that reads through the cache: what libforebay and the preload library
+ * are made of.
+ *
+ * A client knows the roots, directories whose files the daemon serves. Opening a file below one
+ * finds its record in shared memory, reading it copies from shared memory (proto/layout.h says how
+ * that is right without a lock). What is not there is asked of the daemon over its socket.
+ *
+ *     session.c  reaching a daemon, mapping its memory     ask.c  questions to it
+ *     file.c     opening and reading                       pin.c  pointers instead of copies
+ *
+ * Sessions. A session is the memory of one run of the daemon, mapped at the first need. When that
+ * daemon has gone, empty memory is laid over its mappings, in one step: whoever was just reading
+ * there finds generations of 0, which no record has, and asks; nothing is ever unmapped under a
+ * reader, and the memory is free. A later daemon is a new session, FB_CLIENT_SESSIONS at most.
+ *
+ * Nothing here allocates with malloc, prints, aborts, or holds a lock that another process or a
+ * signal handler could wait for. Every wait ends: when the daemon shows no sign of life for
+ * FB_CLIENT_BEAT_LATE_NS, the answer is FB_CLIENT_PASS, "use the file itself".
+ *
+ * After fork() the child calls fb_client_forked() before anything else.
+ */
+#ifndef FB_CLIENT_CLIENT_H
+#define FB_CLIENT_CLIENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "proto/client.h"
+#include "proto/layout.h"
+
+#define FB_CLIENT_SESSIONS    16
+#define FB_CLIENT_CONNECTIONS 32
+#define FB_CLIENT_SOCKET_MAX  108
+#define FB_CLIENT_FILE_PATH   1024u /* longest path with its final zero; longer ones are passed */
+
+enum {
+    FB_CLIENT_PASS = 1, /* the cache has nothing to say: use the file itself */
+    FB_CLIENT_LINK = 2, /* a symbolic link, or a path through one: resolve it and try again */
+};
+
+struct fb_client_place {
+    const char *path; /* no final slash; "" is the root directory */
+    uint32_t path_len;
+    uint32_t block_bytes;
+    uint16_t source;
+    bool usable; /* it leads to the same directory here as in the daemon */
+};
+
+struct fb_session {
+    struct fb_layout layout;
+    _Atomic(struct fb_client_area *) area; /* NULL: none */
+    uint8_t *touched;                      /* one a stretch of DRAM: how often it was read here */
+    uint32_t place_count;
+    struct fb_client_place places[FB_CLIENT_ROOTS_MAX];
+};
+
+struct fb_client_connection {
+    _Atomic int state;
+    _Atomic int fd;
+    uint64_t ino; /* of the socket: is it still ours? */
+};
+
+struct fb_client {
+    char socket[FB_CLIENT_SOCKET_MAX];
+    _Atomic int32_t pid;
+    _Atomic bool off;                     /* for good: identity differs, or too many sessions */
+    _Atomic bool opening;                 /* somebody opens a session */
+    _Atomic int64_t retry_ns;             /* no attempt to reach the daemon before that */
+    _Atomic(struct fb_session *) session; /* NULL: none now */
+    _Atomic uint32_t session_count;
+    _Atomic bool area_lost;  /* the session's area is that of the process we were forked from */
+    _Atomic uint32_t low_fd; /* no descriptor of ours is below; 0: there is none */
+    struct fb_session sessions[FB_CLIENT_SESSIONS];
+    struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
+
+    struct fb_client_pins {
+        _Atomic bool lock;
+        _Atomic uint32_t pointers; /* handed out */
+        uint32_t credits;          /* segments that may be pinned */
+        int64_t retry_ns;          /* no question for more of them before that */
+
+        struct {
+            const struct fb_session *session;
+            uint32_t segment;
+            uint32_t pointers; /* 0: unused */
+        } slots[FB_CLIENT_HAZARDS];
+    } pins;
+};
+
+/* A file that is open: one version of one path. */
+struct fb_client_file {
+    struct fb_session *session;
+    uint32_t id;
+    uint32_t gen;
+    uint64_t path_hash;
+    struct fb_attr attr;
+    uint32_t block_bytes; /* st_blksize */
+    uint16_t source;
+    uint16_t path_len;
+    uint16_t path_at; /* where the path below the root begins */
+    char full[FB_CLIENT_FILE_PATH];
+};
+
+/* `client` is zeroed memory. False: the socket's name is too long. */
+FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
+void fb_client_forked(struct fb_client *client);
+/* This process is no longer who it was (setuid, chroot ...): all is passed from now on. */
+void fb_client_turn_off(struct fb_client *client);
+/* One of our own descriptors, which the program must not close. */
+bool fb_client_owns(struct fb_client *client, int fd);
+
+/* A session to use now, opened when there is none; NULL: pass. */
+struct fb_session *fb_client_session(struct fb_client *client);
+
+/* The root that an absolute, clean path (no `.`, `..`, `//`) is at or below; NULL: none. */
+const struct fb_client_place *fb_client_place(const struct fb_session *session, const char *path);
+
+/* 0: a regular file. FB_CLIENT_PASS, FB_CLIENT_LINK. Never an error: whoever passes finds out. */
+FB_MUST_CHECK int fb_client_open(struct fb_client *client, const char *path,
+                                 struct fb_client_file *ret_file);
+
+/* Bytes, 0 at the end, a negative errno (-ESTALE: the source has another version and the cache no
+ * longer has this one), or -FB_CLIENT_GONE: read the file itself. */
+#define FB_CLIENT_GONE 4096
+FB_MUST_CHECK int64_t fb_client_pread(struct fb_client *client, const struct fb_client_file *file,
+                                      void *ret_data, size_t bytes, uint64_t offset);
+
+/* The same from shared memory alone; less than asked where something is not there. */
+size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
+                      size_t bytes, uint64_t offset);
+
+/* The path (absolute, clean) is about to be changed, or was. */
+void fb_client_forget(struct fb_client *client, const char *path);
+
+/* ---- pinned bytes (pin.c) ---- */
+
+/* Bytes [offset, offset + *bytes) of one item in shared memory, as many as lie there, that stay as
+ * they are until released; NULL: copy instead. */
+const void *fb_client_acquire(struct fb_client *client, const struct fb_client_file *file,
+                              uint64_t offset, size_t *bytes);
+void fb_client_release(struct fb_client *client, const void *data);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * client/client_priv.h - what the files of this module share.
+ */
+#ifndef FB_CLIENT_CLIENT_PRIV_H
+#define FB_CLIENT_CLIENT_PRIV_H
+
+#include "client/client.h"
+#include "client/sys.h"
+
+#define FB_STRETCH_SIZE (2u << 20) /* of DRAM, that is made present at once: see file.c */
+
+/* ---- session.c ---- */
+
+int64_t fb_client_now_ns(void);
+bool fb_client_alive(const struct fb_session *session, int64_t now_ns);
+void fb_client_drop_session(struct fb_client *client, struct fb_session *session);
+
+/* HELLO for memory: receives the reply, the welcome, and at most `*fd_count` descriptors. */
+FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool memory,
+                                  struct fb_client_welcome *ret_welcome, size_t *ret_rest, int *fds,
+                                  unsigned *fd_count);
+
+/* ---- ask.c ---- */
+
+FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
+FB_MUST_CHECK int fb_client_send(int fd, struct fb_client_request *request, const char *path);
+/* Waits as long as the daemon of `session` lives; without one, FB_CLIENT_BEAT_LATE_NS. */
+FB_MUST_CHECK int fb_client_receive(const struct fb_session *session, int fd, void *ret_data,
+                                    size_t bytes, int *fds, unsigned *fd_count);
+/* A connection that has said hello. */
+void fb_client_keep(struct fb_client *client, int fd);
+
+/* One question and its answer: the reply's result, and *ret_bytes of `data`, at most max;
+ * -FB_CLIENT_GONE: there was no answer. */
+FB_MUST_CHECK int fb_client_ask(struct fb_client *client, struct fb_client_request *request,
+                                const char *path, struct fb_client_reply *ret_reply, void *data,
+                                size_t max, size_t *ret_bytes);
+
+/* ---- file.c ---- */
+
+/* Where an item's bytes are in DRAM. */
+struct fb_spot {
+    uint64_t loc;
+    uint64_t at;
+    uint32_t length;
+};
+
+FB_MUST_CHECK bool fb_client_find(const struct fb_session *s, uint64_t key, struct fb_spot *ret);
+/* After the bytes were read, or pinned: they belong to the file that was opened. */
+FB_MUST_CHECK bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc);
+void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
+                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes);
+
+#endif

@@ -1,0 +1,283 @@
+/*
+ * Files: found, read from shared memory, or asked for.
+ *
+ * A hit, without a lock and without a system call:
+ *
+ *     1. probe the index for (record id, block)             two cache lines
+ *     2. the segment's generation fits the location         one
+ *     3. copy
+ *     4. the generation still fits, and the file's record is still the one that was opened: ids are
+ *        given out again, and the key alone would not tell
+ *
+ * Pages. A page of shared memory costs a fault when this process first touches it, as much as
+ * copying it. A stretch of 2 MiB that is read a second time is made present as a whole.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "client/client_priv.h"
+
+#ifndef MADV_POPULATE_READ
+# define MADV_POPULATE_READ 22
+#endif
+
+#define POPULATE_FROM 2 /* reads of a stretch */
+
+/* ---- opening ---- */
+
+const struct fb_client_place *fb_client_place(const struct fb_session *session, const char *path)
+{
+    const struct fb_client_place *best = NULL;
+
+    for (uint32_t i = 0; i < session->place_count; i++) {
+        const struct fb_client_place *p = &session->places[i];
+
+        if (p->usable && strncmp(path, p->path, p->path_len) == 0 &&
+            (path[p->path_len] == '/' || path[p->path_len] == '\0') &&
+            (!best || p->path_len > best->path_len))
+            best = p;
+    }
+    return best;
+}
+
+/* From the table. False: not there, or to be asked about. */
+static bool look(const struct fb_session *s, const char *path, struct fb_client_file *f)
+{
+    const struct fb_layout *l = &s->layout;
+    const struct fb_layout_file *record;
+    struct fb_found_file found;
+
+    if (!fb_layout_find_file(l, f->source, path, f->path_len, &found) ||
+        found.valid_until_ns <= fb_client_now_ns())
+        return false;
+    record = fb_layout_file(l, found.id);
+    if (!fb_layout_file_attr(record, &f->attr))
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&record->gen, memory_order_relaxed) != found.gen)
+        return false;
+    f->id = found.id;
+    f->gen = found.gen;
+    f->path_hash = fb_path_hash(f->source, path, f->path_len);
+    return true;
+}
+
+static int ask_open(struct fb_client *client, const char *path, struct fb_client_file *f)
+{
+    struct fb_client_request request = {.op = FB_CLIENT_OPEN, .source = f->source};
+    struct fb_client_reply reply;
+    int rc = fb_client_ask(client, &request, path, &reply, NULL, 0, NULL);
+
+    if (rc == -ELOOP)
+        return FB_CLIENT_LINK;
+    if (rc < 0)
+        return FB_CLIENT_PASS;
+    f->id = reply.file;
+    f->gen = reply.file_gen;
+    f->attr = reply.attr;
+    f->path_hash = fb_path_hash(f->source, path, f->path_len);
+    return 0;
+}
+
+int fb_client_open(struct fb_client *client, const char *path, struct fb_client_file *ret_file)
+{
+    struct fb_session *s = fb_client_session(client);
+    struct fb_client_file *f = ret_file;
+    const struct fb_client_place *place;
+    const char *below;
+    size_t len;
+    int rc = 0;
+
+    if (!s)
+        return FB_CLIENT_PASS;
+    place = fb_client_place(s, path);
+    len = strlen(path);
+    if (!place || len >= sizeof f->full || len <= place->path_len + 1u)
+        return FB_CLIENT_PASS;
+    memcpy(f->full, path, len + 1);
+    f->session = s;
+    f->source = place->source;
+    f->block_bytes = place->block_bytes;
+    f->path_at = (uint16_t)(place->path_len + 1);
+    f->path_len = (uint16_t)(len - f->path_at);
+    below = f->full + f->path_at;
+    if (!look(s, below, f))
+        rc = ask_open(client, below, f);
+    if (rc)
+        return rc;
+    if (S_ISLNK(f->attr.mode))
+        return FB_CLIENT_LINK;
+    return S_ISREG(f->attr.mode) ? 0 : FB_CLIENT_PASS;
+}
+
+/* ---- hits ---- */
+
+static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
+{
+    uint64_t dram = s->layout.h.dram_segments * s->layout.h.dram_segment_bytes;
+
+    for (uint64_t i = at / FB_STRETCH_SIZE; i <= (at + bytes - 1) / FB_STRETCH_SIZE; i++) {
+        uint64_t from = i * FB_STRETCH_SIZE;
+
+        /* Plain, and raced for: at worst it is done twice, or late. */
+        if (fb_likely(s->touched[i] >= POPULATE_FROM))
+            continue;
+        if (++s->touched[i] == POPULATE_FROM)
+            (void)fb_sys(SYS_madvise, s->layout.dram + from,
+                         dram - from < FB_STRETCH_SIZE ? dram - from : FB_STRETCH_SIZE,
+                         MADV_POPULATE_READ, 0);
+    }
+}
+
+bool fb_client_find(const struct fb_session *s, uint64_t key, struct fb_spot *ret)
+{
+    const struct fb_layout *l = &s->layout;
+    const struct fb_record *record;
+    struct fb_found found;
+    uint64_t at;
+
+    if (!fb_layout_find(l, key, &found) || !fb_layout_loc_good(l, found.loc[0]) ||
+        fb_loc_segment(found.loc[0]) >= l->h.dram_segments)
+        return false;
+    at = fb_loc_offset(found.loc[0]);
+    if (at + fb_record_size(found.length) > l->h.dram_segment_bytes)
+        return false;
+    at += fb_loc_segment(found.loc[0]) * l->h.dram_segment_bytes;
+    record = (const struct fb_record *)(l->dram + at);
+    if (record->key != key || record->length != found.length)
+        return false;
+    ret->loc = found.loc[0];
+    ret->at = at + fb_record_data_offset(found.length);
+    ret->length = found.length;
+    return true;
+}
+
+bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc)
+{
+    const struct fb_layout *l = &f->session->layout;
+    const struct fb_layout_file *record = fb_layout_file(l, f->id);
+
+    /* Pairs with the release fence before a record of a segment, or of the table, is rewritten. */
+    atomic_thread_fence(memory_order_acquire);
+    return fb_layout_loc_good(l, loc) && record &&
+           atomic_load_explicit(&record->gen, memory_order_relaxed) == f->gen &&
+           record->path_hash == f->path_hash;
+}
+
+void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
+                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes)
+{
+    struct fb_client_area *area = atomic_load_explicit(&f->session->area, memory_order_acquire);
+    struct fb_access access;
+    struct timespec t;
+
+    if (!area)
+        return;
+    atomic_fetch_add_explicit(&area->reads, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&area->read_bytes, bytes, memory_order_relaxed);
+    if (fb_access_full(&area->ring)) {
+        fb_access_drop(&area->ring);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    access = (struct fb_access){
+        .time_ns = t.tv_sec * 1000000000LL + t.tv_nsec,
+        .key = key,
+        .loc = spot->loc,
+        .offset = offset,
+        .length = bytes,
+        .item_length = spot->length,
+        .pid = (uint32_t)atomic_load_explicit(&client->pid, memory_order_relaxed),
+        .source = f->source,
+        .outcome = FB_ACCESS_MEMORY,
+    };
+    (void)fb_access_push(&area->ring, &access);
+}
+
+size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
+                      size_t bytes, uint64_t offset)
+{
+    struct fb_session *s = file->session;
+    uint64_t size = file->attr.version.size;
+    uint32_t block_bytes = s->layout.h.block_bytes;
+    uint64_t at = offset, end;
+
+    if (offset >= size || !s->layout.dram)
+        return 0;
+    end = size - offset < bytes ? size : offset + bytes;
+    while (at < end) {
+        uint32_t block = (uint32_t)(at / block_bytes);
+        uint32_t in_item = (uint32_t)(at - (uint64_t)block * block_bytes);
+        uint32_t want = (uint32_t)fb_min_u64(block_bytes - in_item, end - at);
+        uint64_t key = fb_item_key(file->id, block);
+        struct fb_spot spot;
+
+        if (!fb_client_find(s, key, &spot) || in_item + (uint64_t)want > spot.length)
+            break;
+        populate(s, spot.at + in_item, want);
+        memcpy((uint8_t *)ret_data + (at - offset), s->layout.dram + spot.at + in_item, want);
+        if (!fb_client_still_good(file, spot.loc))
+            break;
+        fb_client_note(client, file, key, &spot, in_item, want);
+        at += want;
+    }
+    return at - offset;
+}
+
+/* ---- misses ---- */
+
+static int64_t ask_read(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
+                        size_t bytes, uint64_t offset)
+{
+    struct fb_client_request request = {
+        .op = FB_CLIENT_READ,
+        .source = file->source,
+        .length = (uint32_t)fb_min_u64(bytes, FB_CLIENT_READ_MAX),
+        .offset = offset,
+        .version = file->attr.version,
+    };
+    struct fb_client_reply reply;
+    size_t got = 0;
+    int rc = fb_client_ask(client, &request, file->full + file->path_at, &reply, ret_data,
+                           request.length, &got);
+
+    return rc < 0 ? rc : (int64_t)got;
+}
+
+int64_t fb_client_pread(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
+                        size_t bytes, uint64_t offset)
+{
+    uint64_t size = file->attr.version.size;
+    size_t done = 0;
+
+    if (offset >= size)
+        return 0;
+    bytes = (size_t)fb_min_u64(bytes, size - offset);
+    while (done < bytes) {
+        int64_t n;
+
+        done +=
+            fb_client_copy(client, file, (uint8_t *)ret_data + done, bytes - done, offset + done);
+        if (done == bytes)
+            break;
+        n = ask_read(client, file, (uint8_t *)ret_data + done, bytes - done, offset + done);
+        /* The version says how long the file is: an answer of nothing is none. */
+        if (n <= 0)
+            return done > 0 ? (int64_t)done : n < 0 ? n : -ESTALE;
+        done += (size_t)n;
+    }
+    return (int64_t)done;
+}
+
+void fb_client_forget(struct fb_client *client, const char *path)
+{
+    struct fb_client_request request = {.op = FB_CLIENT_FORGET};
+    struct fb_session *s = fb_client_session(client);
+    const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
+    struct fb_client_reply reply;
+
+    if (!place || strlen(path) <= place->path_len + 1u)
+        return;
+    request.source = place->source;
+    (void)!fb_client_ask(client, &request, path + place->path_len + 1, &reply, NULL, 0, NULL);
+}

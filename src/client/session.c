@@ -1,0 +1,330 @@
+/*
+ * Sessions: reaching a daemon, mapping its memory, noticing its end.
+ *
+ * Whether this process may use what the daemon offers is decided here, once: it must be the same
+ * user with the same groups, may not be able to read less than the daemon, and must see the same
+ * directory at a root's path. Then whatever the daemon could open for reading, this process could
+ * have opened itself.
+ */
+#include <grp.h>
+#include <linux/capability.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/client_priv.h"
+
+#define RETRY_NS   1000000000LL /* between attempts to reach a daemon that is not there */
+#define GROUPS_MAX 1024
+
+int64_t fb_client_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+bool fb_client_alive(const struct fb_session *session, int64_t now_ns)
+{
+    const struct fb_layout_live *live = fb_layout_live(&session->layout);
+
+    /* Relaxed: both are only compared. */
+    return atomic_load_explicit(&live->closed, memory_order_relaxed) == 0 &&
+           now_ns - atomic_load_explicit(&live->beat_ns, memory_order_relaxed) <
+               FB_CLIENT_BEAT_LATE_NS;
+}
+
+bool fb_client_init(struct fb_client *client, const char *socket)
+{
+    size_t len = strlen(socket);
+
+    if (len == 0 || len >= sizeof client->socket)
+        return false;
+    memcpy(client->socket, socket, len + 1);
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
+        atomic_init(&client->connections[i].fd, -1);
+    atomic_init(&client->pid, fb_sys_getpid());
+    return true;
+}
+
+void fb_client_turn_off(struct fb_client *client)
+{
+    atomic_store(&client->off, true);
+}
+
+/* ---- who we are ---- */
+
+static bool same_identity(const struct fb_client_welcome *w)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    uint32_t groups[GROUPS_MAX];
+    uint32_t wide = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
+    long count = fb_sys(SYS_getgroups, GROUPS_MAX, groups, 0, 0);
+
+    if (count < 0 || fb_client_groups_hash(groups, (int)count) != w->groups_hash)
+        return false;
+    if ((uint32_t)fb_sys(SYS_geteuid, 0, 0, 0, 0) != w->uid ||
+        (uint32_t)fb_sys(SYS_getegid, 0, 0, 0, 0) != w->gid)
+        return false;
+    if (!w->reads_anything)
+        return true;
+    return fb_sys(SYS_capget, &head, caps, 0, 0) == 0 && (caps[0].effective & wide) != 0;
+}
+
+/* ---- the welcome ---- */
+
+static bool take_places(struct fb_session *s, uint32_t count, char *at, const char *end)
+{
+    s->place_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_client_place *p = &s->places[s->place_count];
+        struct fb_client_root root;
+        struct stat st;
+
+        if ((size_t)(end - at) < sizeof root)
+            return false;
+        memcpy(&root, at, sizeof root);
+        if (root.path_len == 0 || (size_t)(end - at) - sizeof root < root.path_len)
+            return false;
+        /* The path moves to the front, over the root, to make room for a final zero. */
+        memmove(at, at + sizeof root, root.path_len);
+        at[root.path_len] = '\0';
+        *p = (struct fb_client_place){.path = at,
+                                      .path_len = root.path_len,
+                                      .block_bytes = root.block_bytes,
+                                      .source = root.source};
+        if (strcmp(at, "/") == 0) {
+            p->path = "";
+            p->path_len = 0;
+        }
+        p->usable = fb_sys_fstatat(AT_FDCWD, at, &st, 0) == 0 && st.st_dev == root.dev &&
+                    st.st_ino == root.ino;
+        s->place_count++;
+        at += sizeof root + root.path_len;
+    }
+    return true;
+}
+
+/* Every offset of the header is believed only if what it leads to lies in the tables. */
+static bool check_header(const struct fb_layout_header *h, const struct fb_client_welcome *w)
+{
+    uint64_t size = w->tables_bytes;
+
+    return h->magic == FB_LAYOUT_MAGIC && h->version == FB_LAYOUT_VERSION &&
+           h->instance == w->instance && h->tables_bytes == size && h->block_bytes > 0 &&
+           h->groups > 0 && h->groups < UINT32_MAX && h->heads > 0 && h->heads < UINT32_MAX &&
+           h->segments < FB_SEGMENT_MAX && h->groups_offset < size && h->segments_offset < size &&
+           h->heads_offset < size && h->files_offset < size &&
+           h->groups * sizeof(struct fb_layout_group) <= size - h->groups_offset &&
+           h->segments * sizeof(struct fb_layout_segment) <= size - h->segments_offset &&
+           h->heads * sizeof(uint32_t) <= size - h->heads_offset &&
+           h->files_bytes <= size - h->files_offset && h->dram_segments <= h->segments &&
+           (h->dram_segments == 0 || h->dram_segment_bytes <= FB_SEGMENT_SIZE_MAX) &&
+           h->dram_segments * h->dram_segment_bytes == w->dram_bytes;
+}
+
+static void *map(int fd, uint64_t bytes, int protection)
+{
+    void *p = fb_sys_mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* The area comes last, and nothing fails after it. */
+static void unmap_all(struct fb_session *s, const struct fb_client_welcome *w)
+{
+    if (s->layout.base)
+        fb_sys_munmap(s->layout.base, w->tables_bytes);
+    if (s->layout.dram)
+        fb_sys_munmap((void *)(uintptr_t)s->layout.dram, w->dram_bytes);
+    memset(s, 0, sizeof *s);
+}
+
+static bool map_all(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
+                    unsigned count)
+{
+    bool dram = w->dram_bytes > 0;
+    bool area = w->area_bytes == fb_client_area_bytes();
+
+    if (count != 1u + dram + (w->area_bytes > 0) ||
+        w->tables_bytes < FB_LAYOUT_LIVE_OFFSET + sizeof(struct fb_layout_live))
+        return false;
+    s->layout.base = map(fds[0], w->tables_bytes, PROT_READ);
+    if (!s->layout.base)
+        return false;
+    memcpy(&s->layout.h, s->layout.base, sizeof s->layout.h);
+    if (!check_header(&s->layout.h, w))
+        return false;
+    if (dram) {
+        s->layout.dram = map(fds[1], w->dram_bytes, PROT_READ);
+        s->touched = fb_sys_memory(w->dram_bytes / FB_STRETCH_SIZE + 1);
+        if (!s->layout.dram || !s->touched)
+            return false;
+    }
+    if (area)
+        atomic_store(&s->area, map(fds[1 + dram], w->area_bytes, PROT_READ | PROT_WRITE));
+    return true;
+}
+
+/* ---- opening ---- */
+
+int fb_client_hello(const struct fb_session *session, int fd, bool memory,
+                    struct fb_client_welcome *ret_welcome, size_t *ret_rest, int *fds,
+                    unsigned *fd_count)
+{
+    struct fb_client_request request = {.op = FB_CLIENT_HELLO,
+                                        .length = FB_CLIENT_VERSION,
+                                        .flags = memory ? FB_CLIENT_WANT_MEMORY : 0};
+    struct fb_client_reply reply;
+
+    if (fb_client_send(fd, &request, "") != 0 ||
+        fb_client_receive(session, fd, &reply, sizeof reply, fds, fd_count) != 0) {
+        *fd_count = 0;
+        return -EPIPE;
+    }
+    if (reply.magic != FB_CLIENT_MAGIC || reply.result != 0 || reply.bytes < sizeof *ret_welcome ||
+        reply.bytes > FB_CLIENT_WELCOME_MAX)
+        return -EPROTO;
+    *ret_rest = reply.bytes - sizeof *ret_welcome;
+    return fb_client_receive(session, fd, ret_welcome, sizeof *ret_welcome, NULL, NULL);
+}
+
+static bool settle_in(struct fb_client *client, int fd, struct fb_session *s,
+                      const struct fb_client_welcome *w, size_t rest, const int *fds,
+                      unsigned fd_count)
+{
+    char *roots;
+
+    if (!same_identity(w)) {
+        fb_client_turn_off(client);
+        return false;
+    }
+    /* Never given back: the session's places lie in it. */
+    roots = fb_sys_memory(rest + 1);
+    return roots && fb_client_receive(NULL, fd, roots, rest, NULL, NULL) == 0 &&
+           take_places(s, (uint32_t)fb_min_u64(w->roots, FB_CLIENT_ROOTS_MAX), roots,
+                       roots + rest) &&
+           map_all(s, w, fds, fd_count);
+}
+
+static int begin(struct fb_client *client, int fd, struct fb_session *s)
+{
+    struct fb_client_welcome welcome;
+    int fds[3];
+    unsigned fd_count = FB_ARRAY_SIZE(fds);
+    size_t rest;
+    bool good = fb_client_hello(NULL, fd, true, &welcome, &rest, fds, &fd_count) == 0;
+    bool in = good && settle_in(client, fd, s, &welcome, rest, fds, fd_count);
+
+    for (unsigned i = 0; i < fd_count; i++)
+        fb_sys_close(fds[i]);
+    if (good && !in)
+        unmap_all(s, &welcome);
+    return in ? 0 : FB_CLIENT_PASS;
+}
+
+static struct fb_session *open_session(struct fb_client *client)
+{
+    uint32_t no = atomic_load(&client->session_count);
+    struct fb_session *s = &client->sessions[no];
+    int fd;
+
+    if (no == FB_CLIENT_SESSIONS) {
+        fb_client_turn_off(client);
+        return NULL;
+    }
+    fd = fb_client_connect(client);
+    if (fd < 0)
+        return NULL;
+    if (begin(client, fd, s) != 0) {
+        fb_sys_close(fd);
+        return NULL;
+    }
+    fb_client_keep(client, fd);
+    atomic_store(&client->session_count, no + 1);
+    client->pins.credits = 0;
+    atomic_store(&client->area_lost, false);
+    /* Release: who finds the session finds it complete. */
+    atomic_store_explicit(&client->session, s, memory_order_release);
+    return s;
+}
+
+struct fb_session *fb_client_session(struct fb_client *client)
+{
+    struct fb_session *s = atomic_load_explicit(&client->session, memory_order_acquire);
+    int64_t now_ns;
+
+    if (fb_unlikely(atomic_load_explicit(&client->off, memory_order_relaxed)))
+        return NULL;
+    now_ns = fb_client_now_ns();
+    if (fb_likely(s && fb_client_alive(s, now_ns)))
+        return s;
+    /* None, or one that shows no life: look again once a second, one thread at a time. */
+    if (now_ns < atomic_load_explicit(&client->retry_ns, memory_order_relaxed) ||
+        atomic_exchange(&client->opening, true))
+        return NULL;
+    atomic_store_explicit(&client->retry_ns, now_ns + RETRY_NS, memory_order_relaxed);
+    if (s) {
+        /* Hung it may be; a daemon that can be reached anew is another one. */
+        bool closed = atomic_load(&fb_layout_live(&s->layout)->closed) != 0;
+        int fd = closed ? -1 : fb_client_connect(client);
+
+        if (fd >= 0)
+            fb_sys_close(fd);
+        else
+            fb_client_drop_session(client, s);
+    }
+    s = atomic_load_explicit(&client->session, memory_order_acquire) ? NULL : open_session(client);
+    atomic_store(&client->opening, false);
+    return s;
+}
+
+/* ---- ending ---- */
+
+/* Tables first: whoever copies zeros from DRAM then finds no generation that fits. */
+void fb_client_drop_session(struct fb_client *client, struct fb_session *session)
+{
+    struct fb_session *s = session;
+    const struct fb_layout_header *h = &session->layout.h;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+
+    if (!atomic_compare_exchange_strong(&client->session, &s, NULL))
+        return;
+    /* Somebody still looks at pinned bytes: they stay, with everything else. */
+    if (atomic_load(&client->pins.pointers) > 0)
+        return;
+    (void)!fb_sys_mmap(session->layout.base, h->tables_bytes, PROT_READ, flags, -1, 0);
+    if (session->layout.dram)
+        (void)!fb_sys_mmap((void *)(uintptr_t)session->layout.dram,
+                           h->dram_segments * h->dram_segment_bytes, PROT_READ, flags, -1, 0);
+}
+
+void fb_client_forked(struct fb_client *client)
+{
+    uint32_t count = atomic_load(&client->session_count);
+
+    atomic_store(&client->pid, fb_sys_getpid());
+    atomic_store(&client->opening, false);
+    atomic_store(&client->retry_ns, 0);
+    /* What the parent has pinned is the parent's to release. */
+    memset(&client->pins, 0, sizeof client->pins);
+    atomic_store(&client->area_lost, true);
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++) {
+        struct fb_client_connection *c = &client->connections[i];
+        int fd = atomic_exchange(&c->fd, -1);
+
+        if (fd >= 0)
+            fb_sys_close(fd);
+        atomic_store(&c->state, 0);
+    }
+    /* The child has the mappings, but none of the pages. */
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_session *s = &client->sessions[i];
+
+        if (s->touched)
+            memset(s->touched, 0,
+                   s->layout.h.dram_segments * s->layout.h.dram_segment_bytes / FB_STRETCH_SIZE +
+                       1);
+    }
+}
