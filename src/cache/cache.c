@@ -373,9 +373,14 @@ static void evict_one(void *arg, uint32_t file)
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path)
 {
     struct fb_cache *cache = volume->cache;
-    uint64_t count = fb_files_visit(cache->files, volume->id, path, evict_one, volume);
-    int rc = fb_store_hide(cache->store, volume->id, path);
+    uint64_t count;
+    int rc;
 
+    /* First: what is being read or looked up must not come in behind us. */
+    atomic_fetch_add(&cache->evictions, 1);
+    atomic_fetch_add(&cache->forgets, 1);
+    count = fb_files_visit(cache->files, volume->id, path, evict_one, volume);
+    rc = fb_store_hide(cache->store, volume->id, path);
     if (rc < 0)
         fb_log_warn("%s is evicted, but may be back after a restart: %s", path, fb_strerror(rc));
     return count;

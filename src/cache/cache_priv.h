@@ -55,7 +55,11 @@ struct fb_cache {
     struct fb_mutex meta_lock;
     struct fb_list lookups[FB_LOOKUP_BUCKETS];
 
-    _Atomic uint64_t forgets; /* calls of fb_cache_forget() */
+    _Atomic uint64_t forgets; /* calls of fb_cache_forget(), and of evict() */
+    /* Calls of fb_cache_evict(): what was read before one must not be kept after it. Counted
+     * before anything is forgotten; who keeps something looks after it is in the index (all of
+     * this seq_cst, the index has a lock): so one of the two sees the other. */
+    _Atomic uint64_t evictions;
 
     struct fb_mutex admit_lock;
     struct fb_tier_place places[FB_TIERS_MAX];
@@ -112,7 +116,8 @@ void fb_volume_leave(struct fb_volume *volume);
 /* place.c */
 FB_MUST_CHECK int fb_place_open(struct fb_cache *cache);
 void fb_place_close(struct fb_cache *cache);
-void fb_place_admit(struct fb_cache *cache, const struct fb_item *item);
+/* `evictions` as they were before the item was read. */
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 void fb_place_tick(struct fb_cache *cache);
 void fb_place_save(struct fb_cache *cache, int64_t until_ns);

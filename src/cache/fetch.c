@@ -47,6 +47,7 @@ struct fetch {
 /* One request to the source: neighbours in one file. */
 struct run {
     struct fb_volume *volume;
+    uint64_t evictions; /* that had been when it was sent */
     struct fetch *fetches[RUN_MAX];
     unsigned count;
 };
@@ -176,14 +177,14 @@ static void fetch_answer(struct fetch *f, int result)
 }
 
 /* The bytes are good and all who waited have them: keep them, unless the file is too young. */
-static void fetch_keep(struct fetch *f, bool keep)
+static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
 {
     struct fb_cache *cache = f->volume->cache;
     struct fb_item item = {
         .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
 
     if (keep)
-        fb_place_admit(cache, &item);
+        fb_place_admit(cache, &item, evictions);
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_remove(&f->table_link);
     fb_mutex_unlock(&cache->fetch_lock);
@@ -258,7 +259,7 @@ static void run_done(struct fb_source_job *job)
     fb_fetch_pump(volume);
     for (unsigned i = 0; i < run->count; i++) {
         if (verdicts[i] == 0)
-            fetch_keep(run->fetches[i], keep);
+            fetch_keep(run->fetches[i], keep, run->evictions);
         else
             fetch_free(run->fetches[i]);
     }
@@ -285,6 +286,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
         f = before;
     }
     run->volume = volume;
+    run->evictions = atomic_load(&cache->evictions);
     while (f && f->state == FETCH_QUEUED && run->count < most) {
         bool last = f->block == UINT32_MAX || f->alone;
 

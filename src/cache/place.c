@@ -55,10 +55,21 @@ struct demotion {
     int64_t until_ns;
     int64_t now_ns;
     bool only_into_room; /* the tier below evicts nothing for them */
+    uint64_t evictions;  /* by hand, that had been before the segment was emptied */
 };
 
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     FB_REQUIRES(&cache->admit_lock);
+
+/* An item was put into the index, and may have been evicted by hand since it was read: then it must
+ * go again. Which file was evicted is not remembered: others lose an item now and then. */
+static bool take_back(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
+{
+    if (atomic_load(&cache->evictions) == evictions)
+        return false;
+    fb_store_forget(cache->store, item->file);
+    return true;
+}
 
 /* Appends to `tier`, evicting there when needed. Under the admit lock. */
 static int append_evicting(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
@@ -100,13 +111,15 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
     struct demotion *d = arg;
     struct fb_cache *cache = d->cache;
     const struct fb_evict_ops *evict = cache->evict;
+    int rc;
 
     if (!victim->item.data || victim->other_copy || !victim->current)
         return;
     if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns))
         return;
-    if ((d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
-                           : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns)) == 0)
+    rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
+                           : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns);
+    if (rc == 0 && !take_back(cache, &victim->item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
 }
 
@@ -116,7 +129,11 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     struct fb_tier_place *p = &cache->places[tier];
     uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
     bool lower = tier + 1 < fb_store_tiers(cache->store);
-    struct demotion d = {.cache = cache, .tier = tier, .until_ns = until_ns, .now_ns = fb_now_ns()};
+    struct demotion d = {.cache = cache,
+                         .tier = tier,
+                         .until_ns = until_ns,
+                         .now_ns = fb_now_ns(),
+                         .evictions = atomic_load(&cache->evictions)};
     uint32_t free_to_go = 0, pick, victim;
 
     for (uint32_t i = 0; i < count; i++)
@@ -143,12 +160,14 @@ static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_
     return rc;
 }
 
-void fb_place_admit(struct fb_cache *cache, const struct fb_item *item)
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
 {
     static _Atomic int64_t last_warning_ns;
     int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
     int rc = FB_STORE_FULL;
 
+    if (atomic_load(&cache->evictions) != evictions)
+        return;
     for (unsigned t = 0; t < fb_store_tiers(cache->store) && rc == FB_STORE_FULL; t++) {
         if (fb_store_has_room(cache->store, t))
             rc = append_into_room(cache, t, item, until_ns);
@@ -156,7 +175,8 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item)
     if (rc == FB_STORE_FULL)
         rc = admit_full(cache, item, until_ns);
     if (rc == 0) {
-        fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);
+        if (!take_back(cache, item, evictions))
+            fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);
         return;
     }
     fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
@@ -164,10 +184,24 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item)
         fb_log_warn("an item could not be kept: %s", rc < 0 ? fb_strerror(rc) : "disk is busy");
 }
 
+/* It was read from below: when it is there no more, it has been evicted meanwhile. */
+static bool has_place_below(struct fb_cache *cache, const struct fb_item *item)
+{
+    struct fb_found found;
+
+    return fb_layout_find(fb_store_layout(cache->store), fb_item_key(item->file, item->block),
+                          &found) &&
+           found.loc[1] != FB_LOC_NONE;
+}
+
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
 {
-    if (fb_store_append(cache->store, 0, item) == 0)
+    if (fb_store_append(cache->store, 0, item) != 0)
+        return;
+    if (has_place_below(cache, item))
         fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);
+    else
+        fb_store_forget(cache->store, item->file);
 }
 
 /* Gives space back where a file system has fallen under its floor. */
@@ -210,8 +244,11 @@ static int later_use(const void *a, const void *b)
 /* Moves what DRAM holds into free room of the tier below, the latest used first. */
 void fb_place_save(struct fb_cache *cache, int64_t until_ns)
 {
-    struct demotion d = {
-        .cache = cache, .until_ns = until_ns, .now_ns = fb_now_ns(), .only_into_room = true};
+    struct demotion d = {.cache = cache,
+                         .until_ns = until_ns,
+                         .now_ns = fb_now_ns(),
+                         .only_into_room = true,
+                         .evictions = atomic_load(&cache->evictions)};
     struct fb_tier_place *p = &cache->places[0];
     uint32_t count;
 

@@ -647,6 +647,38 @@ static void evicted_by_hand(void **state)
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
 }
 
+/* What was read before an eviction is answered, but not kept after it. */
+static void evicted_during_a_fetch(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_event over;
+    struct fb_read read = {.length = 10000, .done = answered, .arg = &over};
+
+    open_cache(f);
+    read.file = look_up(f, "a");
+    read.volume = f->volume;
+    fb_event_init(&over);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
+    fb_cache_read(&read);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 1);
+    assert_int_equal(fb_cache_evict(f->volume, "a"), 1);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){0});
+    fb_event_wait(&over);
+    assert_int_equal(read.result, 0);
+    fb_read_release(&read);
+
+    /* The fetch is out of the way once its item has been kept, or not. */
+    for (int i = 0; i < 50 && metric(f, FB_CM_ADMITTED) == 0; i++)
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    assert_int_equal(metric(f, FB_CM_ADMITTED), 0);
+    expect_range(f, read.file, 10000, 1, 0, 10000);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 2);
+    wait_admitted(f, 1);
+    expect_range(f, read.file, 10000, 1, 0, 10000);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 2);
+    let_go(f, read.file);
+}
+
 static void evicted_over_a_restart(void **state)
 {
     struct fixture *f = *state;
@@ -756,6 +788,7 @@ int main(void)
         CASE(closing_with_a_hung_source),
         CASE(deleted_files_go),
         CASE(evicted_by_hand),
+        CASE(evicted_during_a_fetch),
         CASE(evicted_over_a_restart),
         CASE(overflow_dram),
         CASE(overflow_into_nvme),
