@@ -1,0 +1,240 @@
+/*
+ * Which paths are ours. Programs open many files that are not: the answer "no" must cost nothing
+ * next to the system call that follows.
+ *
+ * Roots come with the environment (FOREBAY_ROOTS, set by `forebay run`) or, without it, from the
+ * daemon. A path is compared as it is written; `.`, `//` and leading `..` are worked out here. A
+ * `..` after a name means something else when that name is a symbolic link: there the kernel is
+ * asked (fb_pl_exact).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "doors/preload/preload_priv.h"
+
+#define ROOTS_BYTES 4096
+#define PROC_SIZE   32
+
+enum {
+    UNKNOWN,
+    OFF,
+    ON
+};
+
+struct root {
+    const char *path;
+    size_t len;
+};
+
+static _Atomic int state;
+static _Atomic bool starting;
+static struct root roots[FB_CLIENT_ROOTS_MAX];
+static unsigned root_count; /* 0: the daemon knows */
+static char root_bytes[ROOTS_BYTES];
+
+/* The current directory; its length is 0 while it is unknown, odd versions are being written. */
+static _Atomic uint32_t cwd_version;
+static char cwd[FB_CLIENT_FILE_PATH];
+
+/* ---- beginning ---- */
+
+static void take_roots(const char *list)
+{
+    size_t len = strlen(list);
+    char *at = root_bytes;
+
+    if (len == 0 || len >= sizeof root_bytes)
+        return;
+    memcpy(root_bytes, list, len + 1);
+    while (at && root_count < FB_CLIENT_ROOTS_MAX) {
+        char *colon = strchr(at, ':');
+
+        if (colon)
+            *colon++ = '\0';
+        len = strlen(at);
+        while (len > 0 && at[len - 1] == '/')
+            at[--len] = '\0';
+        roots[root_count++] = (struct root){at, len};
+        at = colon;
+    }
+}
+
+static int begin(void)
+{
+    const char *socket = getenv("FOREBAY_SOCKET");
+    const char *list = getenv("FOREBAY_ROOTS");
+
+    if (!socket || !fb_client_init(&fb_pl_client, socket))
+        return OFF;
+    if (list)
+        take_roots(list);
+    return ON;
+}
+
+bool fb_pl_on(void)
+{
+    int now = atomic_load_explicit(&state, memory_order_acquire);
+
+    if (fb_likely(now != UNKNOWN))
+        return now == ON;
+    /* Whoever comes second passes: it is too early for anything of ours to be open. */
+    if (atomic_exchange(&starting, true))
+        return false;
+    now = begin();
+    atomic_store_explicit(&state, now, memory_order_release);
+    return now == ON;
+}
+
+/* ---- roots ---- */
+
+static bool below(const char *path, const char *root, size_t len)
+{
+    return strncmp(path, root, len) == 0 && path[len] == '/';
+}
+
+static bool may_be_ours(const char *path)
+{
+    const struct fb_session *s;
+
+    for (unsigned i = 0; i < root_count; i++)
+        if (below(path, roots[i].path, roots[i].len))
+            return true;
+    if (root_count > 0)
+        return false;
+    s = fb_client_session(&fb_pl_client);
+    return s && fb_client_place(s, path) != NULL;
+}
+
+/* ---- the current directory ---- */
+
+void fb_pl_cwd_changed(void)
+{
+    atomic_fetch_add(&cwd_version, 2);
+    cwd[0] = '\0';
+}
+
+static bool get_cwd(char ret[FB_CLIENT_FILE_PATH])
+{
+    uint32_t version = atomic_load_explicit(&cwd_version, memory_order_acquire);
+
+    if ((version & 1) == 0) {
+        memcpy(ret, cwd, sizeof cwd);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&cwd_version, memory_order_relaxed) == version && ret[0] == '/')
+            return true;
+    }
+    if (fb_sys(SYS_getcwd, ret, FB_CLIENT_FILE_PATH, 0, 0) <= 0 || ret[0] != '/')
+        return false;
+    /* One who writes; others do without. */
+    if ((version & 1) == 0 && atomic_compare_exchange_strong(&cwd_version, &version, version + 1)) {
+        memcpy(cwd, ret, sizeof cwd);
+        atomic_fetch_add(&cwd_version, 1);
+    }
+    return true;
+}
+
+static void proc_path(char path[PROC_SIZE], int fd)
+{
+    char digits[12];
+    int n = 0, at = 14;
+
+    memcpy(path, "/proc/self/fd/", 14);
+    do
+        digits[n++] = (char)('0' + fd % 10);
+    while ((fd /= 10) > 0);
+    while (n > 0)
+        path[at++] = digits[--n];
+    path[at] = '\0';
+}
+
+static bool path_of(int fd, char ret[FB_CLIENT_FILE_PATH])
+{
+    char proc[PROC_SIZE];
+    int64_t n;
+
+    proc_path(proc, fd);
+    n = fb_sys_readlink(proc, ret, FB_CLIENT_FILE_PATH);
+    if (n <= 0 || n >= FB_CLIENT_FILE_PATH || ret[0] != '/')
+        return false;
+    ret[n] = '\0';
+    return true;
+}
+
+/* ---- cleaning ---- */
+
+/* Appends `path` to the clean directory in `to`. False: too long, not a file's name, or `..` after a
+ * name, which only the kernel can follow. */
+static bool append_clean(char to[FB_CLIENT_FILE_PATH], const char *path)
+{
+    size_t len = strlen(to);
+    bool named = false;
+
+    if (len == 1 && to[0] == '/')
+        len = 0;
+    while (*path) {
+        size_t n = strcspn(path, "/");
+
+        if (n == 2 && path[0] == '.' && path[1] == '.') {
+            if (named)
+                return false;
+            while (len > 0 && to[len - 1] != '/')
+                len--;
+            if (len > 0)
+                len--;
+        } else if (n > 0 && !(n == 1 && path[0] == '.')) {
+            if (len + 1 + n >= FB_CLIENT_FILE_PATH)
+                return false;
+            to[len++] = '/';
+            memcpy(to + len, path, n);
+            len += n;
+            named = true;
+        }
+        path += n;
+        if (*path == '/' && path[strspn(path, "/")] == '\0')
+            return false; /* a trailing slash asks for a directory */
+        path += strspn(path, "/");
+    }
+    to[len] = '\0';
+    return len > 0;
+}
+
+static bool is_plain(const char *path)
+{
+    return !strstr(path, "//") && !strstr(path, "/.") && path[strlen(path) - 1] != '/';
+}
+
+bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
+{
+    if (path[0] == '\0' || !fb_pl_on())
+        return false;
+    if (path[0] == '/') {
+        size_t len;
+
+        if (!may_be_ours(path))
+            return false;
+        len = strlen(path);
+        if (len < FB_CLIENT_FILE_PATH && is_plain(path)) {
+            memcpy(ret_path, path, len + 1);
+            return true;
+        }
+        ret_path[0] = '\0';
+    } else if (dir == AT_FDCWD) {
+        if (!get_cwd(ret_path))
+            return false;
+    } else if (fb_pl_slot(dir) != FB_PL_DIRECTORY || !path_of(dir, ret_path)) {
+        return false;
+    }
+    return append_clean(ret_path, path) && may_be_ours(ret_path);
+}
+
+bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
+{
+    int fd = (int)fb_sys(SYS_openat, dir, path, O_PATH | O_CLOEXEC, 0);
+    bool found;
+
+    if (fd < 0)
+        return false;
+    found = path_of(fd, ret_path) && may_be_ours(ret_path);
+    fb_sys_close(fd);
+    return found;
+}

@@ -1,0 +1,171 @@
+/*
+ * doors/preload/preload_priv.h - the preload library: an unmodified program reads files below the
+ * daemon's sources from shared memory.
+ *
+ *     paths.c     which paths are ours
+ *     table.c     descriptors that stand for cached files
+ *     wrap_*.c    what programs call: open, read, stat, stdio, processes, changes
+ *
+ * A cached file's descriptor is a real number with a placeholder behind it: a duplicate of one
+ * O_PATH descriptor of the daemon's socket. So numbers are the kernel's to give out, limits hold,
+ * and one system call opens or closes. Whatever reaches the placeholder past this library fails
+ * loudly: read() and mmap() say EBADF, /proc/self/fd/N opens as ENXIO, fstat() shows a socket. None
+ * reads as an empty file.
+ *
+ * Before anything that does not pass through here can touch it (exec, spawn, a lock, an unknown
+ * ioctl ...) the placeholder is replaced by the file itself, at the same number and offset:
+ * fb_pl_make_real(). Two versions of a file are never mixed in one descriptor: if the source has
+ * another one by then, what is cached is copied into a memfd; if that cannot be had, the call fails
+ * with ESTALE.
+ *
+ * Rules. Nothing prints, aborts, or calls malloc. errno is as libc would leave it. No lock is held
+ * while anything waits, and none that a signal handler could need.
+ */
+#ifndef FB_DOORS_PRELOAD_PRELOAD_PRIV_H
+#define FB_DOORS_PRELOAD_PRELOAD_PRIV_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "base/attr.h"
+#include "client/client.h"
+#include "client/sys.h"
+
+#define FB_EXPORT __attribute__((visibility("default")))
+
+#define FB_PL_FDS          65536 /* descriptors that can stand for a file; higher ones are passed */
+#define FB_PL_FILES        16384 /* cached files open at a time; more are passed */
+#define FB_PL_WINDOW       (256u << 10) /* small reads of what is not in memory are served from so much */
+#define FB_PL_WINDOW_BELOW (64u << 10)
+#define FB_PL_WINDOWS      64         /* of them at a time */
+#define FB_PL_COPY_MAX     (1u << 30) /* bytes of a cached file that become a memfd */
+
+/* The function of that name that would have been called without us. */
+void *fb_pl_real(_Atomic(void *) *cached, const char *name);
+
+#define FB_REAL(name)                       \
+ ({                                         \
+static _Atomic(void *) cached_;                 \
+(__typeof__(&name))fb_pl_real(&cached_, #name); \
+ })
+
+/* ---- files ---- */
+
+enum fb_pl_kind {
+    FB_PL_CACHED = 1,
+    FB_PL_WRITER, /* a real descriptor; when it is closed, the path is forgotten */
+};
+
+#define FB_PL_USED_OFFSET 1u /* read() or lseek() was called: the offset matters */
+#define FB_PL_USED_AT     2u /* pread() was called */
+
+struct fb_pl_file {
+    _Atomic uint32_t refs; /* descriptors, and calls under way */
+    uint32_t next_free;
+    _Atomic uint32_t used;
+    uint8_t kind;
+    int flags; /* of open() */
+    _Atomic int64_t offset;
+    _Atomic int shadow; /* the file itself, for locks; -1: not open */
+    /* A window into what is not in shared memory. */
+    _Atomic bool window_busy;
+    uint8_t *window;
+    uint64_t window_at;
+    uint32_t window_bytes;
+    struct fb_client_file file;
+};
+
+/* ---- table.c ---- */
+
+extern struct fb_client fb_pl_client;
+
+/* The file behind a descriptor, with a reference; NULL: not ours. */
+struct fb_pl_file *fb_pl_get(int fd);
+void fb_pl_put(struct fb_pl_file *f);
+/* Quick: is there anything to look at? Every wrapper asks this first. */
+extern _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
+extern _Atomic uint32_t fb_pl_windows; /* in use */
+
+#define FB_PL_DIRECTORY UINT32_MAX /* a real descriptor of a directory below a root, perhaps */
+
+static inline uint32_t fb_pl_slot(int fd)
+{
+    return fb_likely((unsigned)fd < FB_PL_FDS)
+               ? atomic_load_explicit(&fb_pl_slots[fd], memory_order_acquire)
+               : 0;
+}
+
+static inline bool fb_pl_is_ours(int fd)
+{
+    uint32_t slot = fb_pl_slot(fd);
+
+    return fb_unlikely(slot != 0) && slot != FB_PL_DIRECTORY;
+}
+
+/* A new file with one reference; NULL: no room. */
+struct fb_pl_file *fb_pl_new(enum fb_pl_kind kind);
+/* A new descriptor for a cached file, which takes over the reference, also on failure. Negative
+ * errno. */
+int fb_pl_install(struct fb_pl_file *f, int lowest, bool cloexec);
+/* A descriptor the kernel has just made: whatever the table says of that number is old. */
+void fb_pl_fresh(int fd);
+void fb_pl_mark(int fd, uint32_t slot);
+/* A real descriptor whose writes are to be noticed. */
+void fb_pl_watch(int fd, struct fb_pl_file *f);
+/* One more descriptor of the same file. -1 lowest: exactly `to` (dup2). */
+int fb_pl_dup(int fd, int lowest, int to, bool cloexec);
+/* Before a descriptor is closed: forgets what it stood for. True: it is the library's own, and must
+ * stay. */
+bool fb_pl_closing(int fd);
+
+/* 0, or negative errno. All descriptors of the file become real. */
+int fb_pl_make_real(int fd);
+/* Those that fn wants. */
+void fb_pl_make_real_if(bool (*wanted)(int fd, const struct fb_pl_file *f));
+bool fb_pl_any(int fd, const struct fb_pl_file *f);
+bool fb_pl_inherited(int fd, const struct fb_pl_file *f); /* by a new program: not O_CLOEXEC */
+/* The file itself, or its bytes; a new descriptor, O_CLOEXEC. Negative errno. */
+int fb_pl_real_fd(struct fb_pl_file *f);
+void fb_pl_in_child(void);
+
+/* In the child of a vfork, which shares our memory, nothing is ours. */
+extern _Thread_local bool fb_pl_vforked;
+
+/* ---- paths.c ---- */
+
+/* The absolute, clean path of what open(dir, path) names, if it may be below a root. */
+bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+/* The same, all symbolic links resolved (by the kernel). */
+bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+void fb_pl_cwd_changed(void);
+/* Whether the library works in this process. */
+bool fb_pl_on(void);
+
+/* ---- wrap_open.c ---- */
+
+/* A descriptor of a cached file, or -1: pass. */
+int fb_pl_open(int dir, const char *path, int flags);
+/* After a real open: takes note of writers and directories. Returns fd. */
+int fb_pl_opened_real(int fd, int dir, const char *path, int flags);
+
+/* ---- wrap_read.c ---- */
+
+ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset);
+ssize_t fb_pl_read(struct fb_pl_file *f, int fd, void *to, size_t bytes);
+int64_t fb_pl_seek(struct fb_pl_file *f, int64_t offset, int whence);
+
+/* -1 and errno. */
+static inline int fb_fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+#endif

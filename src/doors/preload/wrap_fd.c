@@ -1,0 +1,328 @@
+/*
+ * Descriptors: closing, duplicating, fcntl, and everything that wants the file itself.
+ */
+#include <poll.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
+#include <sys/xattr.h>
+
+#include "doors/preload/preload_priv.h"
+
+/* ---- close ---- */
+
+FB_EXPORT int close(int fd)
+{
+    if (fb_unlikely(fb_pl_closing(fd)))
+        return fb_fail(EBADF);
+    return FB_REAL(close)(fd);
+}
+
+/* All of [first, last] but what is the library's own. */
+static int close_around(unsigned first, unsigned last, int flags)
+{
+    unsigned from = first;
+    int rc = 0;
+
+    for (unsigned fd = first; fd <= last && fd < FB_PL_FDS; fd++) {
+        bool keep = flags & CLOSE_RANGE_CLOEXEC ? false : fb_pl_closing((int)fd);
+
+        if (!keep)
+            continue;
+        if (fd > from)
+            rc |= FB_REAL(close_range)(from, fd - 1, flags);
+        from = fd + 1;
+    }
+    if (from <= last)
+        rc |= FB_REAL(close_range)(from, last, flags);
+    return rc;
+}
+
+FB_EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+    if (first > last || fb_pl_vforked || (flags & CLOSE_RANGE_UNSHARE))
+        return FB_REAL(close_range)(first, last, flags);
+    return close_around(first, last, flags);
+}
+
+FB_EXPORT void closefrom(int lowest)
+{
+    if (lowest < 0)
+        lowest = 0;
+    if (fb_pl_vforked)
+        FB_REAL(closefrom)(lowest);
+    else
+        (void)close_around((unsigned)lowest, ~0U, 0);
+}
+
+/* ---- dup ---- */
+
+static int settle(int fd)
+{
+    return fd < 0 ? fb_fail(-fd) : fd;
+}
+
+static bool is_cached(int fd)
+{
+    struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+    bool is = f && f->kind == FB_PL_CACHED;
+
+    if (f)
+        fb_pl_put(f);
+    return is;
+}
+
+/* A duplicate of a real one, at a number that may have stood for something. */
+static int passed(int fd)
+{
+    if (fd >= 0)
+        fb_pl_fresh(fd);
+    return fd;
+}
+
+FB_EXPORT int dup(int fd)
+{
+    return is_cached(fd) ? settle(fb_pl_dup(fd, 0, -1, false)) : passed(FB_REAL(dup)(fd));
+}
+
+FB_EXPORT int dup2(int fd, int to)
+{
+    if (fd == to)
+        return FB_REAL(dup2)(fd, to);
+    if (fb_pl_is_ours(to) || fb_pl_slot(to))
+        (void)fb_pl_closing(to);
+    return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, false)) : passed(FB_REAL(dup2)(fd, to));
+}
+
+FB_EXPORT int dup3(int fd, int to, int flags)
+{
+    if (fd == to || (flags & ~O_CLOEXEC))
+        return FB_REAL(dup3)(fd, to, flags);
+    return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
+                         : passed(FB_REAL(dup3)(fd, to, flags));
+}
+
+/* ---- fcntl ---- */
+
+static int control(int fd, int command, void *arg, int (*real)(int, int, ...))
+{
+    struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+    bool ours = f && f->kind == FB_PL_CACHED;
+    int rc;
+
+    if (!ours) {
+        if (f)
+            fb_pl_put(f);
+        rc = real(fd, command, arg);
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? passed(rc) : rc;
+    }
+    switch (command) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC:
+        rc = settle(fb_pl_dup(fd, (int)(intptr_t)arg, -1, command == F_DUPFD_CLOEXEC));
+        break;
+    case F_GETFD: /* of the number, not of the file */
+    case F_SETFD:
+        rc = real(fd, command, arg);
+        break;
+    case F_GETFL:
+        rc = (f->flags & ~(O_NOCTTY | O_NOFOLLOW)) | O_LARGEFILE;
+        break;
+    case F_SETFL:
+        f->flags = (f->flags & ~O_NONBLOCK) | ((int)(intptr_t)arg & O_NONBLOCK);
+        rc = 0;
+        break;
+    default: /* locks, leases, owners ... */
+        rc = fb_pl_make_real(fd);
+        rc = rc < 0 ? fb_fail(-rc) : real(fd, command, arg);
+        break;
+    }
+    fb_pl_put(f);
+    return rc;
+}
+
+#define WRAP_FCNTL(name)                           \
+ FB_EXPORT int name(int fd, int command, ...)      \
+ {                                                 \
+  va_list args;                                    \
+  void *arg;                                       \
+                                                   \
+  va_start(args, command);                         \
+  arg = va_arg(args, void *);                      \
+  va_end(args);                                    \
+  return control(fd, command, arg, FB_REAL(name)); \
+ }
+
+WRAP_FCNTL(fcntl)
+WRAP_FCNTL(fcntl64)
+
+/* ---- what needs nothing ---- */
+
+FB_EXPORT int isatty(int fd)
+{
+    if (!is_cached(fd))
+        return FB_REAL(isatty)(fd);
+    errno = ENOTTY;
+    return 0;
+}
+
+#define WRAP_ADVICE(name)                                          \
+ FB_EXPORT int name(int fd, off_t at, off_t bytes, int advice)     \
+ {                                                                 \
+  return is_cached(fd) ? 0 : FB_REAL(name)(fd, at, bytes, advice); \
+ }
+
+WRAP_ADVICE(posix_fadvise)
+WRAP_ADVICE(posix_fadvise64)
+
+FB_EXPORT ssize_t readahead(int fd, off64_t at, size_t bytes)
+{
+    return is_cached(fd) ? 0 : FB_REAL(readahead)(fd, at, bytes);
+}
+
+/* A lock is taken on the file itself, which stays open beside the cached one: HDF5 locks what it
+ * then reads. */
+FB_EXPORT int flock(int fd, int operation)
+{
+    struct fb_pl_file *f = is_cached(fd) ? fb_pl_get(fd) : NULL;
+    int shadow, none = -1, rc;
+
+    if (!f)
+        return FB_REAL(flock)(fd, operation);
+    shadow = atomic_load(&f->shadow);
+    if (shadow < 0) {
+        shadow = fb_sys_open(f->file.full, O_RDONLY | O_CLOEXEC, 0);
+        if (shadow >= 0 && !atomic_compare_exchange_strong(&f->shadow, &none, shadow)) {
+            fb_sys_close(shadow);
+            shadow = none;
+        }
+    }
+    rc = shadow < 0 ? fb_fail(-shadow) : FB_REAL(flock)(shadow, operation);
+    fb_pl_put(f);
+    return rc;
+}
+
+/* ---- what needs the file itself ---- */
+
+/* True: the call may go on; false: errno says why not. */
+static bool real_now(int fd)
+{
+    int rc = fb_unlikely(fb_pl_is_ours(fd)) ? fb_pl_make_real(fd) : 0;
+
+    if (rc < 0)
+        errno = -rc;
+    return rc == 0;
+}
+
+#define WRAP_REAL(type, name, params, args)      \
+ FB_EXPORT type name params                      \
+ {                                               \
+  return real_now(fd) ? FB_REAL(name) args : -1; \
+ }
+
+WRAP_REAL(int, fsync, (int fd), (fd))
+WRAP_REAL(int, fdatasync, (int fd), (fd))
+WRAP_REAL(int, syncfs, (int fd), (fd))
+WRAP_REAL(int, fchmod, (int fd, mode_t mode), (fd, mode))
+WRAP_REAL(int, fchown, (int fd, uid_t uid, gid_t gid), (fd, uid, gid))
+WRAP_REAL(int, futimens, (int fd, const struct timespec t[2]), (fd, t))
+WRAP_REAL(int, futimes, (int fd, const struct timeval t[2]), (fd, t))
+WRAP_REAL(int, fstatfs, (int fd, struct statfs *s), (fd, s))
+WRAP_REAL(int, fstatfs64, (int fd, struct statfs64 *s), (fd, s))
+WRAP_REAL(int, fstatvfs, (int fd, struct statvfs *s), (fd, s))
+WRAP_REAL(int, fstatvfs64, (int fd, struct statvfs64 *s), (fd, s))
+WRAP_REAL(ssize_t, fgetxattr, (int fd, const char *n, void *v, size_t s), (fd, n, v, s))
+WRAP_REAL(ssize_t, flistxattr, (int fd, char *list, size_t s), (fd, list, s))
+WRAP_REAL(int, fsetxattr, (int fd, const char *n, const void *v, size_t s, int flags),
+          (fd, n, v, s, flags))
+WRAP_REAL(int, fremovexattr, (int fd, const char *n), (fd, n))
+WRAP_REAL(int, lockf, (int fd, int command, off_t bytes), (fd, command, bytes))
+WRAP_REAL(int, lockf64, (int fd, int command, off64_t bytes), (fd, command, bytes))
+
+FB_EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+    va_list args;
+    void *arg;
+
+    va_start(args, request);
+    arg = va_arg(args, void *);
+    va_end(args);
+    /* Python asks every file whether it is a terminal. */
+    if (request == TCGETS && is_cached(fd))
+        return fb_fail(ENOTTY);
+    return real_now(fd) ? FB_REAL(ioctl)(fd, request, arg) : -1;
+}
+
+/* ---- waiting ---- */
+
+FB_EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout)
+{
+    for (nfds_t i = 0; i < count; i++)
+        (void)real_now(fds[i].fd);
+    return FB_REAL(poll)(fds, count, timeout);
+}
+
+FB_EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                    const sigset_t *mask)
+{
+    for (nfds_t i = 0; i < count; i++)
+        (void)real_now(fds[i].fd);
+    return FB_REAL(ppoll)(fds, count, timeout, mask);
+}
+
+static void real_set(int count, const fd_set *set)
+{
+    for (int fd = 0; set && fd < count && fd < FD_SETSIZE; fd++)
+        if (fb_unlikely(fb_pl_is_ours(fd)) && FD_ISSET(fd, set))
+            (void)real_now(fd);
+}
+
+FB_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
+{
+    real_set(count, in);
+    real_set(count, out);
+    return FB_REAL(select)(count, in, out, except, timeout);
+}
+
+FB_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *except,
+                      const struct timespec *timeout, const sigset_t *mask)
+{
+    real_set(count, in);
+    real_set(count, out);
+    return FB_REAL(pselect)(count, in, out, except, timeout, mask);
+}
+
+FB_EXPORT int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    return real_now(fd) ? FB_REAL(epoll_ctl)(epoll, op, fd, event) : -1;
+}
+
+/* ---- to another process ---- */
+
+static void real_in_message(const struct msghdr *msg)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR((struct msghdr *)msg, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            (void)real_now(fd);
+        }
+    }
+}
+
+FB_EXPORT ssize_t sendmsg(int socket, const struct msghdr *msg, int flags)
+{
+    if (fb_unlikely(msg && msg->msg_controllen > 0))
+        real_in_message(msg);
+    return FB_REAL(sendmsg)(socket, msg, flags);
+}

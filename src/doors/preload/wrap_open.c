@@ -1,0 +1,169 @@
+/*
+ * Opening. Read-only opens below a root are answered from the cache; all others are libc's.
+ */
+#include <dirent.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "doors/preload/preload_priv.h"
+
+/* Flags with which a file can be served; O_RDONLY is 0. */
+#define SERVABLE (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_LARGEFILE | O_NOATIME | O_NOFOLLOW | O_SYNC)
+
+static bool is_write(int flags)
+{
+    return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
+}
+
+/* With O_NOFOLLOW a link at the end is an error, which the kernel words. */
+static int find_file(int dir, const char *path, int flags, const char *clean,
+                     struct fb_client_file *file)
+{
+    char exact[FB_CLIENT_FILE_PATH];
+    int rc = fb_client_open(&fb_pl_client, clean, file);
+
+    if (rc == FB_CLIENT_LINK && !(flags & O_NOFOLLOW) && fb_pl_exact(dir, path, exact))
+        rc = fb_client_open(&fb_pl_client, exact, file);
+    return rc;
+}
+
+int fb_pl_open(int dir, const char *path, int flags)
+{
+    char clean[FB_CLIENT_FILE_PATH];
+    struct fb_pl_file *f;
+    int fd;
+
+    if ((flags & ~SERVABLE) != 0 || !path || fb_pl_vforked || !fb_pl_path(dir, path, clean))
+        return -1;
+    f = fb_pl_new(FB_PL_CACHED);
+    if (!f)
+        return -1;
+    if (find_file(dir, path, flags, clean, &f->file) != 0) {
+        fb_pl_put(f);
+        return -1;
+    }
+    f->flags = flags & ~O_CLOEXEC;
+    fd = fb_pl_install(f, 0, (flags & O_CLOEXEC) != 0);
+    return fd < 0 ? -1 : fd;
+}
+
+/* A writer's path is forgotten now and when it closes; a directory is worth knowing, since openat()
+ * may name files by it. */
+static void note_real(int fd, const char *clean, int flags)
+{
+    struct fb_pl_file *f;
+    struct stat st;
+
+    if (!is_write(flags)) {
+        if ((flags & O_DIRECTORY) || (fb_sys_fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)))
+            fb_pl_mark(fd, FB_PL_DIRECTORY);
+        return;
+    }
+    f = fb_pl_new(FB_PL_WRITER);
+    if (!f)
+        return;
+    strcpy(f->file.full, clean);
+    fb_client_forget(&fb_pl_client, clean);
+    fb_pl_watch(fd, f);
+}
+
+int fb_pl_opened_real(int fd, int dir, const char *path, int flags)
+{
+    char clean[FB_CLIENT_FILE_PATH];
+    int saved = errno;
+
+    if (fd < 0 || fb_pl_vforked)
+        return fd;
+    fb_pl_fresh(fd);
+    if (path && fb_pl_path(dir, path, clean))
+        note_real(fd, clean, flags);
+    errno = saved;
+    return fd;
+}
+
+/* open(path, flags, mode) and its kin differ in name and in where the path begins. */
+#define MODE_OF(flags, last)          \
+ ({                                   \
+mode_t mode_ = 0;                      \
+if ((flags) & (O_CREAT | O_TMPFILE)) { \
+va_list args_;                        \
+va_start(args_, last);                \
+mode_ = va_arg(args_, mode_t);        \
+va_end(args_);                        \
+}                                      \
+mode_;                                 \
+ })
+
+#define WRAP_OPEN(name)                                                                        \
+ FB_EXPORT int name(const char *path, int flags, ...)                                          \
+ {                                                                                             \
+  mode_t mode = MODE_OF(flags, flags);                                                         \
+  int fd = fb_pl_open(AT_FDCWD, path, flags);                                                  \
+                                                                                               \
+  return fd >= 0 ? fd                                                                          \
+                 : fb_pl_opened_real(FB_REAL(name)(path, flags, mode), AT_FDCWD, path, flags); \
+ }
+
+#define WRAP_OPENAT(name)                                                                      \
+ FB_EXPORT int name(int dir, const char *path, int flags, ...)                                 \
+ {                                                                                             \
+  mode_t mode = MODE_OF(flags, flags);                                                         \
+  int fd = fb_pl_open(dir, path, flags);                                                       \
+                                                                                               \
+  return fd >= 0 ? fd                                                                          \
+                 : fb_pl_opened_real(FB_REAL(name)(dir, path, flags, mode), dir, path, flags); \
+ }
+
+#define WRAP_OPEN_2(name)                                                                     \
+ int name(const char *path, int flags);                                                       \
+ FB_EXPORT int name(const char *path, int flags)                                              \
+ {                                                                                            \
+  int fd = fb_pl_open(AT_FDCWD, path, flags);                                                 \
+                                                                                              \
+  return fd >= 0 ? fd : fb_pl_opened_real(FB_REAL(name)(path, flags), AT_FDCWD, path, flags); \
+ }
+
+#define WRAP_OPENAT_2(name)                                                                   \
+ int name(int dir, const char *path, int flags);                                              \
+ FB_EXPORT int name(int dir, const char *path, int flags)                                     \
+ {                                                                                            \
+  int fd = fb_pl_open(dir, path, flags);                                                      \
+                                                                                              \
+  return fd >= 0 ? fd : fb_pl_opened_real(FB_REAL(name)(dir, path, flags), dir, path, flags); \
+ }
+
+#define WRAP_CREAT(name)                                              \
+ FB_EXPORT int name(const char *path, mode_t mode)                    \
+ {                                                                    \
+  return fb_pl_opened_real(FB_REAL(name)(path, mode), AT_FDCWD, path, \
+                           O_CREAT | O_WRONLY | O_TRUNC);             \
+ }
+
+WRAP_OPEN(open)
+WRAP_OPEN(open64)
+WRAP_OPENAT(openat)
+WRAP_OPENAT(openat64)
+WRAP_OPEN_2(__open_2)
+WRAP_OPEN_2(__open64_2)
+WRAP_OPENAT_2(__openat_2)
+WRAP_OPENAT_2(__openat64_2)
+WRAP_CREAT(creat)
+WRAP_CREAT(creat64)
+
+/* ---- directories ---- */
+
+FB_EXPORT DIR *opendir(const char *path)
+{
+    DIR *d = FB_REAL(opendir)(path);
+
+    if (d)
+        (void)fb_pl_opened_real(dirfd(d), AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
+    return d;
+}
+
+FB_EXPORT int closedir(DIR *d)
+{
+    if (d)
+        fb_pl_fresh(dirfd(d));
+    return FB_REAL(closedir)(d);
+}

@@ -1,0 +1,262 @@
+/*
+ * Processes. A new program knows nothing of our table: what it inherits must be real.
+ *
+ *   fork      the child has a copy of everything. Descriptors with an offset in use become real,
+ *             since parent and child share it; those read with pread() alone stay cached in both.
+ *   vfork     the child shares our memory but not our descriptors. Everything becomes real first,
+ *             and until the parent goes on nothing is ours.
+ *   spawn     libc does the child's work out of our sight: everything becomes real.
+ *   exec      what is not close-on-exec becomes real.
+ *
+ * A process that changes who it is, or where its root is, might see through the cache what it may
+ * not: the library goes to sleep in it.
+ */
+#include <grp.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/fsuid.h>
+
+#include "doors/preload/preload_priv.h"
+
+#define ARGS_MAX 4096 /* of execl(): more are refused, as the kernel would refuse too many bytes */
+
+extern char **environ;
+
+/* ---- fork ---- */
+
+static bool shares_offset(int fd, const struct fb_pl_file *f)
+{
+    (void)fd;
+    return atomic_load(&f->used) != FB_PL_USED_AT;
+}
+
+FB_EXPORT pid_t fork(void)
+{
+    fb_pl_make_real_if(shares_offset);
+    return FB_REAL(fork)();
+}
+
+/* Without handlers: no atfork tells the child. */
+FB_EXPORT pid_t _Fork(void)
+{
+    pid_t pid;
+
+    fb_pl_make_real_if(shares_offset);
+    pid = FB_REAL(_Fork)();
+    if (pid == 0)
+        fb_pl_in_child();
+    return pid;
+}
+
+#if defined(__x86_64__)
+void fb_pl_before_vfork(void);
+void fb_pl_after_vfork(void);
+
+__attribute__((used)) void fb_pl_before_vfork(void)
+{
+    fb_pl_make_real_if(fb_pl_any);
+    fb_pl_vforked = true;
+}
+
+__attribute__((used)) void fb_pl_after_vfork(void)
+{
+    fb_pl_vforked = false;
+}
+
+/* The child returns first, through our caller's frame, and changes the stack below it: so the return
+ * address is kept in a register over the system call, as libc does. */
+__asm__(".text\n"
+        ".globl vfork\n"
+        ".type vfork, @function\n"
+        "vfork:\n"
+        "    .cfi_startproc\n"
+        "    subq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset 8\n"
+        "    call fb_pl_before_vfork\n"
+        "    addq $8, %rsp\n"
+        "    .cfi_adjust_cfa_offset -8\n"
+        "    popq %rdi\n"
+        "    movl $58, %eax\n" /* SYS_vfork */
+        "    syscall\n"
+        "    pushq %rdi\n"
+        "    testl %eax, %eax\n"
+        "    jz 1f\n"
+        "    pushq %rax\n"
+        "    call fb_pl_after_vfork\n"
+        "    popq %rax\n"
+        "    cmpl $-4095, %eax\n"
+        "    jae 2f\n"
+        "1:  ret\n"
+        "2:  negl %eax\n"
+        "    pushq %rax\n"
+        "    call __errno_location@PLT\n"
+        "    popq %rcx\n"
+        "    movl %ecx, (%rax)\n"
+        "    movl $-1, %eax\n"
+        "    ret\n"
+        "    .cfi_endproc\n"
+        ".size vfork, .-vfork\n");
+#else
+FB_EXPORT pid_t vfork(void)
+{
+    return fork();
+}
+#endif
+
+/* ---- spawn ---- */
+
+#define WRAP_SPAWN(name)                                                                \
+ FB_EXPORT int name(pid_t *restrict pid, const char *restrict path,                     \
+                    const posix_spawn_file_actions_t *actions,                          \
+                    const posix_spawnattr_t *restrict attr, char *const argv[restrict], \
+                    char *const envp[restrict])                                         \
+ {                                                                                      \
+  fb_pl_make_real_if(fb_pl_any);                                                        \
+  return FB_REAL(name)(pid, path, actions, attr, argv, envp);                           \
+ }
+
+WRAP_SPAWN(posix_spawn)
+WRAP_SPAWN(posix_spawnp)
+
+FB_EXPORT int system(const char *command)
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(system)(command);
+}
+
+FB_EXPORT FILE *popen(const char *command, const char *mode)
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(popen)(command, mode);
+}
+
+/* ---- exec ---- */
+
+FB_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(execve)(path, argv, envp);
+}
+
+FB_EXPORT int execv(const char *path, char *const argv[])
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(execv)(path, argv);
+}
+
+FB_EXPORT int execvp(const char *file, char *const argv[])
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(execvp)(file, argv);
+}
+
+FB_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(execvpe)(file, argv, envp);
+}
+
+FB_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+    (void)fb_pl_make_real(fd);
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(fexecve)(fd, argv, envp);
+}
+
+FB_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
+{
+    (void)fb_pl_make_real(dir);
+    fb_pl_make_real_if(fb_pl_inherited);
+    return FB_REAL(execveat)(dir, path, argv, envp, flags);
+}
+
+/* Fills argv from a list that ends with NULL; false: too long. */
+static bool take_list(char **argv, const char *first, va_list args)
+{
+    int n = 0;
+
+    argv[n++] = (char *)(uintptr_t)first;
+    while (argv[n - 1] && n < ARGS_MAX)
+        argv[n++] = va_arg(args, char *);
+    return argv[n - 1] == NULL;
+}
+
+#define WRAP_EXECL(name, call, with_env)                      \
+ FB_EXPORT int name(const char *path, const char *first, ...) \
+ {                                                            \
+  char *argv[ARGS_MAX], **envp = environ;                     \
+  va_list args;                                               \
+  bool fits;                                                  \
+                                                              \
+  va_start(args, first);                                      \
+  fits = take_list(argv, first, args);                        \
+  va_end(args);                                               \
+  if (fits && (with_env)) {                                   \
+   va_start(args, first);                                     \
+   for (int i = 1; argv[i - 1]; i++)                          \
+    (void)va_arg(args, char *);                               \
+   envp = va_arg(args, char **);                              \
+   va_end(args);                                              \
+  }                                                           \
+  return fits ? call(path, argv, envp) : fb_fail(E2BIG);      \
+ }
+
+WRAP_EXECL(execl, execve, false)
+WRAP_EXECL(execlp, execvpe, false)
+WRAP_EXECL(execle, execve, true)
+
+/* ---- who and where ---- */
+
+#define WRAP_IDENTITY(name, params, args) \
+ FB_EXPORT int name params                \
+ {                                        \
+  int rc = FB_REAL(name) args;            \
+                                          \
+  if (rc == 0)                            \
+   fb_client_turn_off(&fb_pl_client);     \
+  return rc;                              \
+ }
+
+WRAP_IDENTITY(setuid, (uid_t u), (u))
+WRAP_IDENTITY(seteuid, (uid_t u), (u))
+WRAP_IDENTITY(setreuid, (uid_t r, uid_t e), (r, e))
+WRAP_IDENTITY(setresuid, (uid_t r, uid_t e, uid_t s), (r, e, s))
+WRAP_IDENTITY(setgid, (gid_t g), (g))
+WRAP_IDENTITY(setegid, (gid_t g), (g))
+WRAP_IDENTITY(setregid, (gid_t r, gid_t e), (r, e))
+WRAP_IDENTITY(setresgid, (gid_t r, gid_t e, gid_t s), (r, e, s))
+WRAP_IDENTITY(setgroups, (size_t n, const gid_t *g), (n, g))
+WRAP_IDENTITY(initgroups, (const char *user, gid_t g), (user, g))
+WRAP_IDENTITY(chroot, (const char *path), (path))
+WRAP_IDENTITY(unshare, (int flags), (flags))
+WRAP_IDENTITY(setns, (int fd, int type), (fd, type))
+
+FB_EXPORT int setfsuid(uid_t uid)
+{
+    fb_client_turn_off(&fb_pl_client);
+    return FB_REAL(setfsuid)(uid);
+}
+
+FB_EXPORT int setfsgid(gid_t gid)
+{
+    fb_client_turn_off(&fb_pl_client);
+    return FB_REAL(setfsgid)(gid);
+}
+
+FB_EXPORT int chdir(const char *path)
+{
+    int rc = FB_REAL(chdir)(path);
+
+    fb_pl_cwd_changed();
+    return rc;
+}
+
+FB_EXPORT int fchdir(int fd)
+{
+    int rc = FB_REAL(fchdir)(fd);
+
+    fb_pl_cwd_changed();
+    return rc;
+}

@@ -1,0 +1,452 @@
+/*
+ * Reading: read, pread, readv and kin, lseek, and what moves bytes from a descriptor elsewhere.
+ */
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+
+#include "doors/preload/preload_priv.h"
+
+#define PUMP_BYTES (128u << 10)
+
+/* ---- windows ---- */
+
+/* Small reads of what is not in shared memory would each be a question: a window of the file is
+ * asked for, and serves those that follow. False: read directly. */
+static bool from_window(struct fb_pl_file *f, void *to, size_t bytes, uint64_t offset,
+                        int64_t *ret_got)
+{
+    bool served = false;
+
+    if (bytes >= FB_PL_WINDOW_BELOW || offset >= f->file.attr.version.size ||
+        atomic_exchange_explicit(&f->window_busy, true, memory_order_acquire))
+        return false;
+    if (!f->window && atomic_load(&fb_pl_windows) < FB_PL_WINDOWS) {
+        f->window = fb_sys_memory(FB_PL_WINDOW);
+        if (f->window)
+            atomic_fetch_add(&fb_pl_windows, 1);
+        f->window_bytes = 0;
+    }
+    if (f->window) {
+        if (offset < f->window_at || offset >= f->window_at + f->window_bytes) {
+            uint64_t at = offset / FB_PL_WINDOW * FB_PL_WINDOW;
+            int64_t n = fb_client_pread(&fb_pl_client, &f->file, f->window, FB_PL_WINDOW, at);
+
+            f->window_at = at;
+            f->window_bytes = n > 0 ? (uint32_t)n : 0;
+        }
+        if (offset >= f->window_at && offset < f->window_at + f->window_bytes) {
+            *ret_got = (int64_t)fb_min_u64(bytes, f->window_at + f->window_bytes - offset);
+            memcpy(to, f->window + (offset - f->window_at), (size_t)*ret_got);
+            served = true;
+        }
+    }
+    atomic_store_explicit(&f->window_busy, false, memory_order_release);
+    return served;
+}
+
+/* ---- one stretch ---- */
+
+/* The daemon cannot serve it any more: from the file itself, if that is still what was opened. */
+static ssize_t read_real(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset)
+{
+    int rc = fb_pl_make_real(fd);
+    int64_t n;
+
+    if (rc == 0) {
+        n = fb_sys_pread(fd, to, bytes, offset);
+        /* The offset moved on before the bytes came. */
+        (void)fb_sys_lseek(fd, atomic_load(&f->offset), SEEK_SET);
+        return n < 0 ? fb_fail((int)-n) : n;
+    }
+    return fb_fail(-rc);
+}
+
+ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset)
+{
+    uint64_t size = f->file.attr.version.size;
+    uint64_t left;
+    int64_t n;
+
+    if (offset < 0)
+        return fb_fail(EINVAL);
+    if (bytes > SSIZE_MAX)
+        bytes = SSIZE_MAX;
+    if ((uint64_t)offset >= size || bytes == 0)
+        return 0;
+    left = size - (uint64_t)offset;
+    n = (int64_t)fb_client_copy(&fb_pl_client, &f->file, to, bytes, (uint64_t)offset);
+    if (fb_likely((uint64_t)n == fb_min_u64(bytes, left)))
+        return n;
+    /* Something is not in memory. Short answers are only for the end of the file: programs that do
+     * not expect them elsewhere are many. */
+    while ((uint64_t)n < fb_min_u64(bytes, left)) {
+        uint8_t *at = (uint8_t *)to + n;
+        size_t want = (size_t)(fb_min_u64(bytes, left) - (uint64_t)n);
+        int64_t got;
+
+        if (!from_window(f, at, want, (uint64_t)(offset + n), &got))
+            got = fb_client_pread(&fb_pl_client, &f->file, at, want, (uint64_t)(offset + n));
+        if (got == -FB_CLIENT_GONE || got == -ESTALE || got == -ENODEV) {
+            ssize_t rest = read_real(f, fd, at, want, offset + n);
+
+            return rest < 0 ? (n > 0 ? n : rest) : n + rest;
+        }
+        if (got <= 0)
+            return n > 0 ? n : fb_fail(got < 0 ? (int)-got : EIO);
+        n += got;
+    }
+    return n;
+}
+
+/* Claims [offset, offset + n) first, so that two threads get different bytes. */
+ssize_t fb_pl_read(struct fb_pl_file *f, int fd, void *to, size_t bytes)
+{
+    int64_t size = (int64_t)f->file.attr.version.size;
+    int64_t at = atomic_load(&f->offset), next;
+    ssize_t n;
+
+    if (bytes > SSIZE_MAX)
+        bytes = SSIZE_MAX;
+    do
+        next = at >= size ? at : size - at < (int64_t)bytes ? size : at + (int64_t)bytes;
+    while (!atomic_compare_exchange_weak(&f->offset, &at, next));
+    n = fb_pl_read_at(f, fd, to, bytes, at);
+    if (n != next - at) {
+        int64_t claimed = next;
+
+        /* Nobody has moved it since: as if only what was read had been claimed. */
+        (void)atomic_compare_exchange_strong(&f->offset, &claimed, at + (n > 0 ? n : 0));
+        if (!fb_pl_is_ours(fd))
+            (void)fb_sys_lseek(fd, at + (n > 0 ? n : 0), SEEK_SET);
+    }
+    return n;
+}
+
+static void note_use(struct fb_pl_file *f, uint32_t how)
+{
+    if ((atomic_load_explicit(&f->used, memory_order_relaxed) & how) == 0)
+        atomic_fetch_or_explicit(&f->used, how, memory_order_relaxed);
+}
+
+/* ---- read, pread ---- */
+
+/* The file if it is cached. */
+static struct fb_pl_file *cached(int fd, uint32_t how)
+{
+    struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+
+    if (f && f->kind != FB_PL_CACHED) {
+        fb_pl_put(f);
+        return NULL;
+    }
+    if (f && how)
+        note_use(f, how);
+    return f;
+}
+
+FB_EXPORT ssize_t read(int fd, void *to, size_t bytes)
+{
+    struct fb_pl_file *f = cached(fd, FB_PL_USED_OFFSET);
+    ssize_t n;
+
+    if (!f)
+        return FB_REAL(read)(fd, to, bytes);
+    n = fb_pl_read(f, fd, to, bytes);
+    fb_pl_put(f);
+    return n;
+}
+
+#define WRAP_PREAD(name)                                          \
+ FB_EXPORT ssize_t name(int fd, void *to, size_t bytes, off_t at) \
+ {                                                                \
+  struct fb_pl_file *f = cached(fd, FB_PL_USED_AT);               \
+  ssize_t n;                                                      \
+                                                                  \
+  if (!f)                                                         \
+   return FB_REAL(name)(fd, to, bytes, at);                       \
+  n = fb_pl_read_at(f, fd, to, bytes, at);                        \
+  fb_pl_put(f);                                                   \
+  return n;                                                       \
+ }
+
+WRAP_PREAD(pread)
+WRAP_PREAD(pread64)
+
+/* With _FORTIFY_SOURCE; libc's own check says what it always says. */
+ssize_t __read_chk(int fd, void *to, size_t bytes, size_t room);
+
+FB_EXPORT ssize_t __read_chk(int fd, void *to, size_t bytes, size_t room)
+{
+    return bytes > room || !fb_pl_is_ours(fd) ? FB_REAL(__read_chk)(fd, to, bytes, room)
+                                              : read(fd, to, bytes);
+}
+
+#define WRAP_PREAD_CHK(name)                                                         \
+ ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t room);                \
+ FB_EXPORT ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t room)       \
+ {                                                                                   \
+  return bytes > room || !fb_pl_is_ours(fd) ? FB_REAL(name)(fd, to, bytes, at, room) \
+                                            : pread(fd, to, bytes, at);              \
+ }
+
+WRAP_PREAD_CHK(__pread_chk)
+WRAP_PREAD_CHK(__pread64_chk)
+
+/* ---- vectors ---- */
+
+static ssize_t total_of(const struct iovec *iov, int count)
+{
+    size_t total = 0;
+
+    if (count < 0 || count > IOV_MAX)
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (iov[i].iov_len > SSIZE_MAX || (total += iov[i].iov_len) > SSIZE_MAX)
+            return -1;
+    return (ssize_t)total;
+}
+
+/* at < 0: at the file's offset. */
+static ssize_t read_vector(struct fb_pl_file *f, int fd, const struct iovec *iov, int count,
+                           int64_t at)
+{
+    ssize_t done = 0;
+
+    if (total_of(iov, count) < 0)
+        return fb_fail(EINVAL);
+    for (int i = 0; i < count; i++) {
+        ssize_t n;
+
+        if (!fb_pl_is_ours(fd)) /* it became real on the way */
+            n = at < 0 ? read(fd, iov[i].iov_base, iov[i].iov_len)
+                       : pread(fd, iov[i].iov_base, iov[i].iov_len, at + done);
+        else
+            n = at < 0 ? fb_pl_read(f, fd, iov[i].iov_base, iov[i].iov_len)
+                       : fb_pl_read_at(f, fd, iov[i].iov_base, iov[i].iov_len, at + done);
+        if (n < 0)
+            return done > 0 ? done : n;
+        done += n;
+        if ((size_t)n < iov[i].iov_len)
+            break;
+    }
+    return done;
+}
+
+FB_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+    struct fb_pl_file *f = cached(fd, FB_PL_USED_OFFSET);
+    ssize_t n;
+
+    if (!f)
+        return FB_REAL(readv)(fd, iov, count);
+    n = read_vector(f, fd, iov, count, -1);
+    fb_pl_put(f);
+    return n;
+}
+
+#define WRAP_PREADV(name)                                                     \
+ FB_EXPORT ssize_t name(int fd, const struct iovec *iov, int count, off_t at) \
+ {                                                                            \
+  struct fb_pl_file *f = cached(fd, FB_PL_USED_AT);                           \
+  ssize_t n;                                                                  \
+                                                                              \
+  if (!f)                                                                     \
+   return FB_REAL(name)(fd, iov, count, at);                                  \
+  n = at < 0 ? fb_fail(EINVAL) : read_vector(f, fd, iov, count, at);          \
+  fb_pl_put(f);                                                               \
+  return n;                                                                   \
+ }
+
+WRAP_PREADV(preadv)
+WRAP_PREADV(preadv64)
+
+/* Flags (RWF_NOWAIT ...) are hints to the kernel: all that is here is at hand. */
+#define WRAP_PREADV2(name)                                                               \
+ FB_EXPORT ssize_t name(int fd, const struct iovec *iov, int count, off_t at, int flags) \
+ {                                                                                       \
+  struct fb_pl_file *f = cached(fd, at == -1 ? FB_PL_USED_OFFSET : FB_PL_USED_AT);       \
+  ssize_t n;                                                                             \
+                                                                                         \
+  if (!f)                                                                                \
+   return FB_REAL(name)(fd, iov, count, at, flags);                                      \
+  n = at < -1 ? fb_fail(EINVAL) : read_vector(f, fd, iov, count, at);                    \
+  fb_pl_put(f);                                                                          \
+  return n;                                                                              \
+ }
+
+WRAP_PREADV2(preadv2)
+WRAP_PREADV2(preadv64v2)
+
+/* ---- lseek ---- */
+
+int64_t fb_pl_seek(struct fb_pl_file *f, int64_t offset, int whence)
+{
+    int64_t size = (int64_t)f->file.attr.version.size;
+    int64_t now = atomic_load(&f->offset), to;
+
+    do {
+        switch (whence) {
+        case SEEK_SET:
+            to = offset;
+            break;
+        case SEEK_CUR:
+            if (__builtin_add_overflow(now, offset, &to))
+                return fb_fail(EOVERFLOW);
+            break;
+        case SEEK_END:
+            if (__builtin_add_overflow(size, offset, &to))
+                return fb_fail(EOVERFLOW);
+            break;
+        case SEEK_DATA: /* all of it is data, with a hole at its end: always a true answer */
+        case SEEK_HOLE:
+            if (offset < 0 || offset >= size)
+                return fb_fail(ENXIO);
+            to = whence == SEEK_DATA ? offset : size;
+            break;
+        default:
+            return fb_fail(EINVAL);
+        }
+        if (to < 0)
+            return fb_fail(EINVAL);
+    } while (!atomic_compare_exchange_weak(&f->offset, &now, to));
+    return to;
+}
+
+#define WRAP_LSEEK(name)                                \
+ FB_EXPORT off_t name(int fd, off_t offset, int whence) \
+ {                                                      \
+  struct fb_pl_file *f = cached(fd, FB_PL_USED_OFFSET); \
+  int64_t at;                                           \
+                                                        \
+  if (!f)                                               \
+   return FB_REAL(name)(fd, offset, whence);            \
+  at = fb_pl_seek(f, offset, whence);                   \
+  fb_pl_put(f);                                         \
+  return at;                                            \
+ }
+
+WRAP_LSEEK(lseek)
+WRAP_LSEEK(lseek64)
+
+/* ---- to another descriptor ---- */
+
+/* Moves up to `bytes` from the cached file to `out`; *at is where, or NULL: at its offset. */
+static ssize_t pump(struct fb_pl_file *f, int in, int out, off_t *at, size_t bytes)
+{
+    uint8_t *buffer = fb_sys_memory(PUMP_BYTES);
+    int64_t from = at ? *at : fb_pl_seek(f, 0, SEEK_CUR);
+    ssize_t done = 0, n = 0;
+
+    if (!buffer)
+        return fb_fail(ENOMEM);
+    while ((size_t)done < bytes) {
+        ssize_t wrote;
+
+        n = fb_pl_read_at(f, in, buffer, fb_min_u64(bytes - (size_t)done, PUMP_BYTES), from + done);
+        if (n <= 0)
+            break;
+        wrote = FB_REAL(write)(out, buffer, (size_t)n);
+        if (wrote > 0)
+            done += wrote;
+        if (wrote != n) {
+            n = wrote;
+            break;
+        }
+    }
+    fb_sys_munmap(buffer, PUMP_BYTES);
+    if (done == 0 && n < 0)
+        return -1;
+    if (at)
+        *at = from + done;
+    else
+        (void)fb_pl_seek(f, from + done, SEEK_SET);
+    return done;
+}
+
+#define WRAP_SENDFILE(name)                                                  \
+ FB_EXPORT ssize_t name(int out, int in, off_t *at, size_t bytes)            \
+ {                                                                           \
+  struct fb_pl_file *f = cached(in, at ? FB_PL_USED_AT : FB_PL_USED_OFFSET); \
+  ssize_t n;                                                                 \
+                                                                             \
+  if (!f)                                                                    \
+   return FB_REAL(name)(out, in, at, bytes);                                 \
+  n = pump(f, in, out, at, bytes);                                           \
+  fb_pl_put(f);                                                              \
+  return n;                                                                  \
+ }
+
+WRAP_SENDFILE(sendfile)
+WRAP_SENDFILE(sendfile64)
+
+/* What is written to a place of its own in `out` is not for us: the file itself, then. */
+FB_EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes,
+                                  unsigned flags)
+{
+    struct fb_pl_file *f = cached(in, in_at ? FB_PL_USED_AT : FB_PL_USED_OFFSET);
+    ssize_t n;
+
+    if (f && !out_at && flags == 0) {
+        n = pump(f, in, out, in_at, bytes);
+        fb_pl_put(f);
+        return n;
+    }
+    if (f) {
+        int rc = fb_pl_make_real(in);
+
+        fb_pl_put(f);
+        if (rc < 0)
+            return fb_fail(-rc);
+    }
+    return FB_REAL(copy_file_range)(in, in_at, out, out_at, bytes, flags);
+}
+
+FB_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes,
+                         unsigned flags)
+{
+    struct fb_pl_file *f = cached(in, in_at ? FB_PL_USED_AT : FB_PL_USED_OFFSET);
+    ssize_t n;
+
+    if (!f)
+        return FB_REAL(splice)(in, in_at, out, out_at, bytes, flags);
+    n = pump(f, in, out, in_at, bytes);
+    fb_pl_put(f);
+    return n;
+}
+
+/* ---- mmap ---- */
+
+/* The file itself is mapped: its pages come and go as the kernel likes. The descriptor stays cached.
+ * Not libc's mmap: allocators call this before libc can be asked for its own. */
+static void *map(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
+{
+    struct fb_pl_file *f = flags & MAP_ANONYMOUS ? NULL : cached(fd, FB_PL_USED_AT);
+    int real = fd;
+    long p;
+
+    if (f) {
+        real = fb_pl_real_fd(f);
+        fb_pl_put(f);
+    }
+    p = f && real < 0 ? real
+                      : fb_sys6(SYS_mmap, (long)at, (long)bytes, protection, flags, real, from);
+    if (f && real >= 0)
+        fb_sys_close(real);
+    if (p > -4096 && p < 0) {
+        errno = (int)-p;
+        return MAP_FAILED;
+    }
+    return (void *)p;
+}
+
+#define WRAP_MMAP(name)                                                                      \
+ FB_EXPORT void *name(void *at, size_t bytes, int protection, int flags, int fd, off_t from) \
+ {                                                                                           \
+  return map(at, bytes, protection, flags, fd, from);                                        \
+ }
+
+WRAP_MMAP(mmap)
+WRAP_MMAP(mmap64)

@@ -1,0 +1,171 @@
+/*
+ * stdio. libc's streams read inside libc, where we cannot see it; so a stream on a cached file is
+ * one with functions of ours (fopencookie) that read from the descriptor. fileno() of such a stream
+ * must still say the descriptor: C++ streams and many programs ask for it.
+ */
+#include <stdio_ext.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "doors/preload/preload_priv.h"
+
+#define STREAMS 1024 /* open at a time; more are made of the files themselves */
+
+/* A stream of ours and its descriptor. Claimed with a compare-and-swap, freed by its close. */
+static struct stream {
+    _Atomic(FILE *) file;
+    int fd;
+} streams[STREAMS];
+
+#define CLAIMED ((FILE *)1)
+
+static struct stream *claim(void)
+{
+    for (unsigned i = 0; i < STREAMS; i++) {
+        FILE *none = NULL;
+
+        if (atomic_compare_exchange_strong(&streams[i].file, &none, CLAIMED))
+            return &streams[i];
+    }
+    return NULL;
+}
+
+static struct stream *find(FILE *file)
+{
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (atomic_load_explicit(&streams[i].file, memory_order_relaxed) == file)
+            return &streams[i];
+    return NULL;
+}
+
+/* ---- the functions of a stream ---- */
+
+static ssize_t stream_read(void *cookie, char *to, size_t bytes)
+{
+    return read(((struct stream *)cookie)->fd, to, bytes);
+}
+
+static int stream_seek(void *cookie, off64_t *offset, int whence)
+{
+    off64_t at = lseek(((struct stream *)cookie)->fd, *offset, whence);
+
+    if (at < 0)
+        return -1;
+    *offset = at;
+    return 0;
+}
+
+static int stream_close(void *cookie)
+{
+    struct stream *s = cookie;
+    int fd = s->fd;
+
+    atomic_store(&s->file, NULL);
+    return close(fd);
+}
+
+/* ---- opening ---- */
+
+/* The flags of open() that a mode stands for; -1: not one to serve. */
+static int flags_of(const char *mode)
+{
+    int flags = O_RDONLY;
+
+    if (mode[0] != 'r')
+        return -1;
+    for (mode++; *mode && *mode != ','; mode++) {
+        if (*mode == 'e')
+            flags |= O_CLOEXEC;
+        else if (*mode != 'b' && *mode != 'c' && *mode != 'm')
+            return -1;
+    }
+    return *mode == ',' ? -1 : flags;
+}
+
+/* Takes over a cached descriptor on success. */
+static FILE *make_stream(int fd)
+{
+    cookie_io_functions_t functions = {
+        .read = stream_read, .seek = stream_seek, .close = stream_close};
+    struct stream *s = claim();
+    FILE *file;
+
+    if (!s)
+        return NULL;
+    s->fd = fd;
+    file = fopencookie(s, "r", functions);
+    atomic_store(&s->file, file);
+    return file;
+}
+
+/* What libc opens for writing, or did not serve, is noted as any other. */
+static FILE *passed(FILE *file, const char *path, const char *mode)
+{
+    if (file)
+        (void)fb_pl_opened_real(FB_REAL(fileno)(file), AT_FDCWD, path,
+                                mode[0] == 'r' && !strchr(mode, '+') ? O_RDONLY
+                                                                     : O_WRONLY | O_CREAT);
+    return file;
+}
+
+#define WRAP_FOPEN(name)                                       \
+ FB_EXPORT FILE *name(const char *path, const char *mode)      \
+ {                                                             \
+  int flags = flags_of(mode);                                  \
+  int fd = flags < 0 ? -1 : fb_pl_open(AT_FDCWD, path, flags); \
+  FILE *file = fd < 0 ? NULL : make_stream(fd);                \
+                                                               \
+  if (file)                                                    \
+   return file;                                                \
+  if (fd >= 0)                                                 \
+   close(fd);                                                  \
+  return passed(FB_REAL(name)(path, mode), path, mode);        \
+ }
+
+WRAP_FOPEN(fopen)
+WRAP_FOPEN(fopen64)
+
+FB_EXPORT FILE *fdopen(int fd, const char *mode)
+{
+    FILE *file = NULL;
+
+    if (fb_pl_is_ours(fd)) {
+        if (flags_of(mode) >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+            file = make_stream(fd);
+        if (file)
+            return file;
+        if (fb_pl_make_real(fd) < 0) {
+            errno = ESTALE;
+            return NULL;
+        }
+    }
+    return FB_REAL(fdopen)(fd, mode);
+}
+
+/* ---- closing ---- */
+
+/* libc closes the descriptor of a stream of its own where we do not see it. */
+FB_EXPORT int fclose(FILE *file)
+{
+    int fd = file && !find(file) ? FB_REAL(fileno)(file) : -1;
+
+    if (fd >= 0)
+        fb_pl_fresh(fd);
+    return FB_REAL(fclose)(file);
+}
+
+/* ---- fileno ---- */
+
+FB_EXPORT int fileno(FILE *file)
+{
+    const struct stream *s = find(file);
+
+    return s ? s->fd : FB_REAL(fileno)(file);
+}
+
+FB_EXPORT int fileno_unlocked(FILE *file)
+{
+    const struct stream *s = find(file);
+
+    return s ? s->fd : FB_REAL(fileno_unlocked)(file);
+}
