@@ -41,6 +41,7 @@ void fb_daemon_leave(struct fb_daemon *daemon)
 {
     fb_mutex_lock(&daemon->mutex);
     daemon->users--;
+    daemon->served++;
     fb_cond_broadcast(&daemon->idle);
     fb_mutex_unlock(&daemon->mutex);
     fb_daemon_wake(daemon);
@@ -54,9 +55,16 @@ void fb_daemon_wake(struct fb_daemon *daemon)
     (void)ignored;
 }
 
-static void mounts_changed(void *arg)
+/* Of mounts, shares and programs; any thread. */
+static void changed(void *arg)
 {
     fb_daemon_wake(arg);
+}
+
+bool fb_daemon_in_use(struct fb_daemon *daemon)
+{
+    return fb_mounts_count(daemon->mounts) > 0 ||
+           (daemon->shares && fb_shares_count(daemon->shares) > 0);
 }
 
 struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
@@ -64,6 +72,8 @@ struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
     return (struct fb_status){
         .cache = daemon->cache,
         .mounts = daemon->mounts,
+        .shares = daemon->shares,
+        .local = daemon->local,
         .config = daemon->options->config,
         .started_ns = daemon->started_ns,
         .metrics_where = daemon->http ? fb_http_where(daemon->http) : NULL,
@@ -105,7 +115,7 @@ static int set_up_process(struct fb_daemon *d, struct fb_error *err)
 }
 
 /* Before anything is made: a mistake in the paths must leave no trace. */
-static int check_mounts(const struct fb_daemon *d, struct fb_error *err)
+static int check_request(const struct fb_daemon *d, struct fb_error *err)
 {
     const struct fb_list *it;
     const struct fb_list *tmp;
@@ -121,7 +131,7 @@ static int check_mounts(const struct fb_daemon *d, struct fb_error *err)
         if (rc)
             return rc;
     }
-    return 0;
+    return d->options->shares ? fb_shares_check(d->options->shares, &d->own, err) : 0;
 }
 
 static int open_log(const struct fb_config *c)
@@ -176,7 +186,7 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     if (rc)
         return fb_error_set(err, rc, "cannot open the cache in %s: %s", fb_config_home(c),
                             fb_strerror(rc));
-    rc = fb_mounts_create(d->cache, &d->own, mounts_changed, d, &d->mounts);
+    rc = fb_mounts_create(d->cache, &d->own, changed, d, &d->mounts);
     return rc ? fb_error_set(err, rc, "out of memory") : 0;
 }
 
@@ -191,6 +201,39 @@ static int start_mounts(struct fb_daemon *d, struct fb_error *err)
         if (rc)
             return rc;
     }
+    return 0;
+}
+
+static int open_local(struct fb_daemon *d, struct fb_error *err)
+{
+    struct fb_local_config config = {.changed = changed, .arg = d};
+    int rc =
+        fb_runtime_client_socket(fb_config_home(d->options->config), true, &d->client_socket, err);
+
+    if (rc)
+        return rc;
+    config.socket_path = d->client_socket;
+    rc = fb_local_start(d->cache, &config, &d->local, err);
+    if (rc)
+        return rc;
+    rc = fb_shares_create(d->cache, d->local, &d->own, changed, d, &d->shares);
+    if (rc == 0)
+        return 0;
+    fb_local_stop(fb_steal(d->local));
+    return fb_error_set(err, rc, "cannot watch programs: %s", fb_strerror(rc));
+}
+
+/* Whoever asked for a mount only need not suffer when programs cannot be served. */
+static int start_shares(struct fb_daemon *d, struct fb_error *err)
+{
+    const struct fb_share_request *request = d->options->shares;
+    int rc = open_local(d, &d->local_error);
+
+    if (rc == 0)
+        return request ? fb_shares_attach(d->shares, request, NULL, err) : 0;
+    if (request)
+        return fb_error_set(err, rc, "%s", d->local_error.text);
+    fb_log_warn("%s; programs are not served without a mount", d->local_error.text);
     return 0;
 }
 
@@ -218,7 +261,7 @@ static int start(struct fb_daemon *d, struct fb_error *err)
     int rc = set_up_process(d, err);
 
     if (rc == 0)
-        rc = check_mounts(d, err);
+        rc = check_request(d, err);
     if (rc == 0)
         rc = claim_home(d, err);
     if (rc)
@@ -228,6 +271,8 @@ static int start(struct fb_daemon *d, struct fb_error *err)
     rc = open_cache(d, err);
     if (rc == 0)
         rc = start_mounts(d, err);
+    if (rc == 0)
+        rc = start_shares(d, err);
     if (rc)
         return rc;
     start_metrics(d);
@@ -269,10 +314,12 @@ static unsigned take_signals(const struct fb_daemon *d)
     return ends;
 }
 
-static void wait_for_event(const struct fb_daemon *d, int timeout_ms)
+/* `leases`: the end of a process that has one is an event, too. */
+static void wait_for_event(const struct fb_daemon *d, bool leases, int timeout_ms)
 {
     struct pollfd polls[] = {{.fd = d->signal_fd, .events = POLLIN},
-                             {.fd = d->wake_fd, .events = POLLIN}};
+                             {.fd = d->wake_fd, .events = POLLIN},
+                             {.fd = leases ? fb_shares_fd(d->shares) : -1, .events = POLLIN}};
     uint64_t ignored;
 
     if (poll(polls, FB_ARRAY_SIZE(polls), timeout_ms) > 0 && polls[1].revents &&
@@ -280,15 +327,26 @@ static void wait_for_event(const struct fb_daemon *d, int timeout_ms)
         fb_log_debug("wake-up lost: %s", fb_strerror(errno));
 }
 
-/* From now on requests are refused. Unless `always`, only when nothing is mounted or being
- * asked. */
+static uint64_t requests_served(struct fb_daemon *d)
+{
+    uint64_t served;
+
+    fb_mutex_lock(&d->mutex);
+    served = d->served;
+    fb_mutex_unlock(&d->mutex);
+    return served;
+}
+
+/* From now on requests are refused. Unless `always`, only when nothing is in use or being asked, or
+ * was while we looked. */
 static bool begin_stop(struct fb_daemon *d, bool always)
 {
-    bool empty = fb_mounts_count(d->mounts) == 0;
+    uint64_t served = requests_served(d);
+    bool in_use = fb_daemon_in_use(d);
     bool stop;
 
     fb_mutex_lock(&d->mutex);
-    stop = always || (empty && d->users == 0);
+    stop = always || (!in_use && d->users == 0 && d->served == served);
     if (stop)
         d->stopping = true;
     fb_mutex_unlock(&d->mutex);
@@ -301,11 +359,13 @@ static void run(struct fb_daemon *d)
         bool asked = take_signals(d) > 0;
 
         fb_mounts_reap(d->mounts);
+        if (d->shares)
+            fb_shares_reap(d->shares);
         /* Acquire pairs with the release in op_shutdown(). */
         asked = asked || atomic_load_explicit(&d->shutdown, memory_order_acquire);
         if ((asked || !d->options->keep) && begin_stop(d, asked))
             return;
-        wait_for_event(d, -1);
+        wait_for_event(d, d->shares != NULL, d->shares ? fb_shares_poll_ms(d->shares) : -1);
     }
 }
 
@@ -339,7 +399,7 @@ static bool stop_mounts(struct fb_daemon *d)
         if (!told)
             fb_log_warn("a mount is in use; it is waited for a moment, then removed lazily");
         told = true;
-        wait_for_event(d, STOP_RETRY_MS);
+        wait_for_event(d, false, STOP_RETRY_MS);
         if (take_signals(d) > 0 || fb_now_ns() >= force_ns)
             force = true;
     }
@@ -364,6 +424,10 @@ static bool stop(struct fb_daemon *d)
         return false;
     }
     fb_mounts_destroy(d->mounts);
+    if (d->shares)
+        fb_shares_remove_all(d->shares);
+    fb_shares_destroy(d->shares);
+    fb_local_stop(d->local);
     if (d->cache)
         fb_cache_close(d->cache);
     return fb_control_stop(d->control);
@@ -374,6 +438,7 @@ static void daemon_free(struct fb_daemon *d)
     fb_closep(&d->signal_fd);
     fb_closep(&d->wake_fd);
     fb_closep(&d->lock_fd);
+    free(d->client_socket);
     fb_cond_destroy(&d->idle);
     fb_mutex_destroy(&d->mutex);
     free(d);

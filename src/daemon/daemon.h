@@ -3,10 +3,12 @@
  *
  *     1. what was asked for can work at all (paths), before anything is made
  *     2. lock of the cache directory, log, socket: now this is the daemon of that directory
- *     3. cache opened (and recovered), control socket answered, mounts live, metrics served: ready
- *     4. until the last mount is gone (unless `keep`), a signal or a shutdown request
- *     5. no new requests; mounts removed, lazily when they stay busy; cache closed; socket and lock
- *        given up
+ *     3. cache opened (and recovered), control socket answered, mounts and shares live, metrics
+ *        served: ready
+ *     4. until the last mount and the last share are gone (unless `keep`), a signal or a shutdown
+ *        request
+ *     5. no new requests; mounts removed, lazily when they stay busy; shares removed; cache closed;
+ *        sockets and lock given up
  *
  * A failure in 1 to 3 undoes what was done. SIGTERM and SIGINT begin 5, a second one makes it lazy
  * at once; SIGHUP opens the log anew.
@@ -20,12 +22,14 @@
 #include "base/list.h"
 #include "core/error.h"
 #include "daemon/config.h"
+#include "daemon/shares.h"
 
 struct fb_daemon_options {
-    const struct fb_config *config; /* resolved */
-    const struct fb_list *mounts;   /* struct fb_mount_request */
-    bool keep;                      /* live on without mounts */
-    void (*ready)(void *arg);       /* may be NULL */
+    const struct fb_config *config;        /* resolved */
+    const struct fb_list *mounts;          /* struct fb_mount_request */
+    const struct fb_share_request *shares; /* NULL: none */
+    bool keep;                             /* live on without mounts and shares */
+    void (*ready)(void *arg);              /* may be NULL */
     void *arg;
 };
 

@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/http.h"
 #include "daemon/mounts.h"
+#include "daemon/shares.h"
 #include "daemon/status.h"
 
 struct fb_daemon {
@@ -16,18 +17,23 @@ struct fb_daemon {
     struct fb_own_dirs own;
     int lock_fd;
     int signal_fd;
-    int wake_fd; /* eventfd: look at the mounts again */
+    int wake_fd; /* eventfd: look at mounts and shares again */
     struct fb_control *control;
     struct fb_cache *cache;
     struct fb_mounts *mounts;
+    struct fb_local *local;      /* NULL: it could not be started, */
+    struct fb_error local_error; /* for this reason */
+    char *client_socket;
+    struct fb_shares *shares; /* NULL without `local` */
     struct fb_http *http;
     int64_t started_ns;
     _Atomic bool shutdown; /* asked for by a request */
 
-    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the two below */
+    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards what is below */
     struct fb_cond idle;
     bool stopping;
-    unsigned users; /* requests under way */
+    unsigned users;  /* requests under way */
+    uint64_t served; /* requests that have ended */
 };
 
 /* Requests bracket their work with these; enter() is false once the daemon is about to end. */
@@ -35,6 +41,9 @@ FB_MUST_CHECK bool fb_daemon_enter(struct fb_daemon *daemon);
 void fb_daemon_leave(struct fb_daemon *daemon);
 
 void fb_daemon_wake(struct fb_daemon *daemon);
+
+/* Whether anything is mounted or shared, be it that it comes or goes just now. */
+bool fb_daemon_in_use(struct fb_daemon *daemon);
 
 struct fb_status fb_daemon_status(const struct fb_daemon *daemon);
 

@@ -110,7 +110,7 @@ static json_t *notes_on(const struct fb_config *config, const json_t *wishes)
         if (wish && strcmp(wish, value) != 0)
             json_array_append_new(
                 notes, json_sprintf("%s stays at %s, as the daemon that runs already was started; "
-                                    "unmount all its mounts to change it",
+                                    "it changes when that one has ended",
                                     table[i].name, *value ? value : "none"));
     }
     return notes;
@@ -163,6 +163,102 @@ static json_t *op_mount(void *arg, const json_t *request, const struct ucred *pe
     return reply;
 }
 
+/* ---- programs without a mount ---- */
+
+/* A request as it came in; the texts of its sources are ours. */
+struct attach {
+    struct fb_share_request request;
+    struct fb_mount_settings settings;
+    char *texts[2 * FB_SHARES_MAX];
+};
+
+static void attach_free(struct attach *a)
+{
+    for (size_t i = 0; i < FB_ARRAY_SIZE(a->texts); i++)
+        free(a->texts[i]);
+    fb_mount_settings_free(&a->settings);
+}
+
+static int take_share(const json_t *source, struct attach *a, struct fb_error *err)
+{
+    char **path = &a->texts[2 * a->request.count];
+    char **name = path + 1;
+    int rc = fb_wire_get_path(source, "path", path);
+
+    if (rc == 0 && json_object_get(source, "name"))
+        rc = fb_wire_get_path(source, "name", name);
+    if (rc || (*path)[0] != '/' || (*name && (*name)[0] != '/'))
+        return fb_error_set(err, -EINVAL, "the path and the name of a source must be absolute");
+    a->request.sources[a->request.count++] = (struct fb_share_source){.path = *path, .name = *name};
+    return 0;
+}
+
+static int take_attach(const json_t *request, const struct ucred *peer, struct attach *a,
+                       struct fb_error *err)
+{
+    size_t rows;
+    const struct fb_setting *table = fb_config_table(&rows);
+    const json_t *sources = json_object_get(request, "sources");
+    size_t count = json_array_size(sources);
+    int rc;
+
+    fb_settings_defaults(table, fb_config_mount_rows(), &a->settings);
+    a->request.pid = peer->pid;
+    a->request.settings = &a->settings;
+    if (peer->uid != geteuid())
+        return fb_error_set(err, -EPERM, "the daemon serves programs of its own user only");
+    if (count == 0 || count > FB_SHARES_MAX)
+        return fb_error_set(err, -EINVAL, "write one source, and at most %d", FB_SHARES_MAX);
+    rc = take_settings(request, &a->settings, err);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = take_share(json_array_get(sources, i), a, err);
+    return rc;
+}
+
+static void add_root(void *arg, const char *name)
+{
+    json_array_append_new(json_object_get(arg, "roots"), fb_wire_path(name));
+}
+
+static void add_note(void *arg, const char *sentence)
+{
+    json_array_append_new(json_object_get(arg, "notes"), json_string(sentence));
+}
+
+static json_t *attach(struct fb_daemon *d, const json_t *request, const struct ucred *peer)
+{
+    struct fb_error error = {""};
+    struct attach a = {0};
+    json_t *reply = json_pack("{s:b, s:i, s:o*, s:[], s:o}", "ok", 1, "pid", (int)getpid(),
+                              "socket", fb_wire_path(d->client_socket), "roots", "notes",
+                              notes_on(d->options->config, json_object_get(request, "cache")));
+    struct fb_share_answer answer = {.root = add_root, .note = add_note, .arg = reply};
+    int rc = reply ? take_attach(request, peer, &a, &error) : -ENOMEM;
+
+    if (rc == 0)
+        rc = fb_shares_attach(d->shares, &a.request, &answer, &error);
+    attach_free(&a);
+    if (rc == 0)
+        return reply;
+    json_decref(reply);
+    return fail(rc, &error);
+}
+
+static json_t *op_attach(void *arg, const json_t *request, const struct ucred *peer)
+{
+    struct fb_daemon *d = arg;
+    json_t *reply;
+
+    if (!fb_daemon_enter(d))
+        return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
+    reply = d->shares ? attach(d, request, peer)
+                      : fb_wire_error(FB_WIRE_FAILED, "%s", d->local_error.text);
+    fb_daemon_leave(d);
+    return reply;
+}
+
+/* ---- the rest ---- */
+
 static json_t *umount(struct fb_daemon *d, const json_t *request)
 {
     struct fb_error error = {""};
@@ -179,8 +275,7 @@ static json_t *umount(struct fb_daemon *d, const json_t *request)
     if (rc)
         return fail(rc, &error);
     reply = fb_wire_ok();
-    json_object_set_new(reply, "ending",
-                        json_boolean(!d->options->keep && fb_mounts_count(d->mounts) == 0));
+    json_object_set_new(reply, "ending", json_boolean(!d->options->keep && !fb_daemon_in_use(d)));
     return reply;
 }
 
@@ -206,6 +301,8 @@ static json_t *evict(struct fb_daemon *d, const json_t *request)
     if (fb_wire_get_path(request, "path", &path) != 0 || path[0] != '/')
         return fb_wire_error(FB_WIRE_INVALID, "path must be an absolute path");
     rc = fb_mounts_evict(d->mounts, path, &files);
+    if (rc == -ENOENT && d->shares)
+        rc = fb_shares_evict(d->shares, path, &files);
     if (rc)
         return fb_wire_error(FB_WIRE_NOT_MINE, "%s is below no mount of this daemon", path);
     return json_pack("{s:b, s:I}", "ok", 1, "files", (json_int_t)files);
@@ -239,8 +336,9 @@ static json_t *op_shutdown(void *arg, const json_t *request, const struct ucred 
 const struct fb_control_op *fb_daemon_ops(size_t *ret_count)
 {
     static const struct fb_control_op ops[] = {
-        {"ping", false, op_ping},    {"status", false, op_status}, {"mount", true, op_mount},
-        {"umount", true, op_umount}, {"evict", true, op_evict},    {"shutdown", false, op_shutdown},
+        {"ping", false, op_ping},         {"status", false, op_status}, {"mount", true, op_mount},
+        {"umount", true, op_umount},      {"attach", true, op_attach},  {"evict", true, op_evict},
+        {"shutdown", false, op_shutdown},
     };
 
     *ret_count = FB_ARRAY_SIZE(ops);

@@ -128,6 +128,44 @@ bool fb_path_below(const char *outer, const char *inner)
     return strncmp(outer, inner, len) == 0 && (inner[len] == 0 || inner[len] == '/');
 }
 
+void fb_path_tidy(char *path)
+{
+    bool absolute = path[0] == '/';
+    const char *p = path;
+    char *out = path;
+
+    while (*(p += strspn(p, "/"))) {
+        size_t len = strcspn(p, "/");
+
+        if (!(len == 1 && *p == '.')) {
+            if (absolute || out > path)
+                *out++ = '/';
+            memmove(out, p, len);
+            out += len;
+        }
+        p += len;
+    }
+    if (out == path)
+        *out++ = absolute ? '/' : '.';
+    *out = 0;
+}
+
+bool fb_path_is_plain(const char *path)
+{
+    const char *p = path;
+
+    if (*p != '/')
+        return false;
+    while (*p) {
+        size_t len = strcspn(++p, "/");
+
+        if (len == 0 || (len == 1 && p[0] == '.') || (len == 2 && p[0] == '.' && p[1] == '.'))
+            return false;
+        p += len;
+    }
+    return true;
+}
+
 bool fb_path_within(const char *outer, const char *inner)
 {
     char path[PATH_MAX];

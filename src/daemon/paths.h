@@ -27,6 +27,13 @@ bool fb_path_within(const char *outer, const char *inner);
 /* The same, by the names alone. */
 bool fb_path_below(const char *outer, const char *inner);
 
+/* Takes out `.` and slashes too many, in place: it leads to where it led. */
+void fb_path_tidy(char *path);
+
+/* Whether it is absolute, not the root, and has neither `.` nor `..` nor a slash too many: a path
+ * that other paths may simply begin with. */
+bool fb_path_is_plain(const char *path);
+
 /* Makes a directory and those above it that are missing, all with `mode`. Present is fine. */
 FB_MUST_CHECK int fb_path_mkdirs(const char *path, mode_t mode);
 

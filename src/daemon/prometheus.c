@@ -16,7 +16,7 @@ struct tier_gauge {
     uint64_t (*value)(const struct fb_tier_stats *stats, const struct fb_tier_hits *hits);
 };
 
-struct mount_gauge {
+struct source_gauge {
     const char *name;
     const char *kind;
     const char *help;
@@ -117,7 +117,7 @@ static void write_tiers(FILE *out, struct fb_cache *cache)
     }
 }
 
-/* ---- mounts ---- */
+/* ---- sources, of mounts and shares ---- */
 
 static uint64_t source_up(const struct fb_source_stats *s)
 {
@@ -159,16 +159,15 @@ static uint64_t source_stuck(const struct fb_source_stats *s)
     return s->stuck;
 }
 
-static const struct mount_gauge mount_gauges[] = {
-    {"mount_source_up", "gauge", "1 while the source answers, 0 when it is down", source_up},
-    {"mount_source_suspect", "gauge", "1 while a probe of the source is under way", source_suspect},
-    {"mount_source_requests_total", "counter", "Requests of any kind to the source", source_jobs},
-    {"mount_source_read_bytes_total", "counter", "Bytes read from the source", source_bytes},
-    {"mount_source_errors_total", "counter", "Requests that failed", source_errors},
-    {"mount_source_timeouts_total", "counter", "Requests that took too long", source_timeouts},
-    {"mount_source_in_flight", "gauge", "Requests not answered yet", source_in_flight},
-    {"mount_source_stuck", "gauge", "Requests past their time that hang in the source",
-     source_stuck},
+static const struct source_gauge source_gauges[] = {
+    {"source_up", "gauge", "1 while the source answers, 0 when it is down", source_up},
+    {"source_suspect", "gauge", "1 while a probe of the source is under way", source_suspect},
+    {"source_requests_total", "counter", "Requests of any kind to the source", source_jobs},
+    {"source_read_bytes_total", "counter", "Bytes read from the source", source_bytes},
+    {"source_errors_total", "counter", "Requests that failed", source_errors},
+    {"source_timeouts_total", "counter", "Requests that took too long", source_timeouts},
+    {"source_in_flight", "gauge", "Requests not answered yet", source_in_flight},
+    {"source_stuck", "gauge", "Requests past their time that hang in the source", source_stuck},
 };
 
 /* Scrapers refuse a page with a byte that is no UTF-8. */
@@ -192,26 +191,60 @@ static void write_label(FILE *out, const char *name, const char *value)
     fputc('"', out);
 }
 
-struct mount_writer {
+struct source_writer {
     FILE *out;
-    const struct mount_gauge *gauge;
+    const struct source_gauge *gauge;
 };
 
 static void write_mount(void *arg, const struct fb_mount_view *view)
 {
-    const struct mount_writer *w = arg;
+    const struct source_writer *w = arg;
 
     if (!view->live)
         return;
-    fprintf(w->out, "forebay_%s{", w->gauge->name);
+    fprintf(w->out, "forebay_mount_%s{", w->gauge->name);
     write_label(w->out, "mountpoint", view->mountpoint);
     fputc(',', w->out);
     write_label(w->out, "source", view->source);
     fprintf(w->out, "} %" PRIu64 "\n", w->gauge->value(&view->stats));
 }
 
+static void write_share(void *arg, const struct fb_share_view *view)
+{
+    const struct source_writer *w = arg;
+
+    if (!view->live)
+        return;
+    fprintf(w->out, "forebay_share_%s{", w->gauge->name);
+    write_label(w->out, "source", view->source);
+    fprintf(w->out, "} %" PRIu64 "\n", w->gauge->value(&view->stats));
+}
+
+static void write_source_head(const struct source_writer *w, const char *of)
+{
+    FB_AUTO_FREE char *name = fb_asprintf("%s_%s", of, w->gauge->name);
+
+    if (name)
+        write_head(w->out, name, w->gauge->kind, w->gauge->help);
+}
+
+static void write_sources(FILE *out, const struct fb_status *status)
+{
+    for (size_t g = 0; g < FB_ARRAY_SIZE(source_gauges); g++) {
+        struct source_writer w = {.out = out, .gauge = &source_gauges[g]};
+
+        write_source_head(&w, "mount");
+        fb_mounts_visit(status->mounts, write_mount, &w);
+        write_source_head(&w, "share");
+        if (status->shares)
+            fb_shares_visit(status->shares, write_share, &w);
+    }
+}
+
 void fb_status_prometheus(const struct fb_status *status, FILE *out)
 {
+    FB_AUTO_FREE struct fb_metrics *clients = fb_status_client_metrics(status);
+
     write_head(out, "build_info", "gauge", "The version, as a label");
     fprintf(out, "forebay_build_info{version=\"%s\"} 1\n", fb_version_text());
     write_head(out, "uptime_seconds", "gauge", "Since the daemon started");
@@ -221,13 +254,12 @@ void fb_status_prometheus(const struct fb_status *status, FILE *out)
     fprintf(out, "forebay_memory_budget_bytes %" PRIu64 "\n", status->config->memory_bytes);
     write_head(out, "mounts", "gauge", "Mounts of this daemon");
     fprintf(out, "forebay_mounts %u\n", fb_mounts_count(status->mounts));
+    write_head(out, "shares", "gauge", "Sources that programs read without a mount");
+    fprintf(out, "forebay_shares %u\n", status->shares ? fb_shares_count(status->shares) : 0);
     write_table(out, fb_cache_metrics(status->cache));
     write_table(out, fb_store_metrics(fb_cache_store(status->cache)));
+    if (clients)
+        write_table(out, clients);
     write_tiers(out, status->cache);
-    for (size_t g = 0; g < FB_ARRAY_SIZE(mount_gauges); g++) {
-        struct mount_writer w = {.out = out, .gauge = &mount_gauges[g]};
-
-        write_head(out, w.gauge->name, w.gauge->kind, w.gauge->help);
-        fb_mounts_visit(status->mounts, write_mount, &w);
-    }
+    write_sources(out, status);
 }

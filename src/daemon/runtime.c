@@ -17,6 +17,7 @@
 
 #define LOCK_NAME     "daemon.lock"
 #define SOCKET_SUFFIX ".sock"
+#define CLIENT_SUFFIX ".client"
 
 static char *runtime_path(void)
 {
@@ -85,7 +86,8 @@ int fb_runtime_dir(bool make, char **ret_dir, struct fb_error *err)
     return 0;
 }
 
-int fb_runtime_socket(const char *home, bool make, char **ret_path, struct fb_error *err)
+static int socket_path(const char *home, bool make, const char *suffix, char **ret_path,
+                       struct fb_error *err)
 {
     FB_AUTO_FREE char *dir = NULL;
     FB_AUTO_FREE char *path = NULL;
@@ -93,7 +95,7 @@ int fb_runtime_socket(const char *home, bool make, char **ret_path, struct fb_er
 
     if (rc)
         return rc;
-    path = fb_asprintf("%s/%016" PRIx64 SOCKET_SUFFIX, dir, fb_hash64(home, strlen(home)));
+    path = fb_asprintf("%s/%016" PRIx64 "%s", dir, fb_hash64(home, strlen(home)), suffix);
     if (!path)
         return fb_error_set(err, -ENOMEM, "out of memory");
     if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
@@ -103,6 +105,16 @@ int fb_runtime_socket(const char *home, bool make, char **ret_path, struct fb_er
                             path);
     *ret_path = fb_steal(path);
     return 0;
+}
+
+int fb_runtime_socket(const char *home, bool make, char **ret_path, struct fb_error *err)
+{
+    return socket_path(home, make, SOCKET_SUFFIX, ret_path, err);
+}
+
+int fb_runtime_client_socket(const char *home, bool make, char **ret_path, struct fb_error *err)
+{
+    return socket_path(home, make, CLIENT_SUFFIX, ret_path, err);
 }
 
 static int is_socket_name(const struct dirent *entry)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/mem.h"
 #include "daemon/version.h"
 #include "daemon/wire.h"
 #include "doors/fuse/mount.h"
@@ -34,6 +35,10 @@ static const struct fb_status_field fields[] = {
     {"mounts[].source_requests, source_read_bytes, source_errors, source_timeouts",
      "what was asked of the source"},
     {"mounts[].source_in_flight, source_stuck", "requests not answered; of these, past their time"},
+    {"shares[].source, names, consistency", "a source that programs read without a mount"},
+    {"shares[].programs", "that were started for it (`forebay run`) and have not ended"},
+    {"shares[].state, health, source_*", "as those of a mount"},
+    {"clients", "processes that read so and are connected"},
     {"counters.*", "every counter of /metrics"},
 };
 
@@ -75,6 +80,24 @@ struct fb_tier_hits fb_status_hits(struct fb_cache *cache)
     return sum;
 }
 
+struct fb_metrics *fb_status_client_metrics(const struct fb_status *status)
+{
+    static const struct fb_metric_info info[] = {FB_CLIENT_METRICS(FB_METRIC_INFO)};
+    struct fb_metrics *m = fb_alloc(sizeof *m);
+    uint64_t reads = 0;
+    uint64_t bytes = 0;
+
+    if (!m)
+        return NULL;
+    fb_metrics_init(m, info, FB_ARRAY_SIZE(info));
+    if (status->local)
+        fb_local_hits(status->local, &reads, &bytes);
+    fb_metric_set(m, FB_XM_CLIENT_HITS, reads);
+    fb_metric_set(m, FB_XM_CLIENT_HIT_BYTES, bytes);
+    fb_metric_set(m, FB_XM_CLIENTS, status->local ? fb_local_clients(status->local) : 0);
+    return m;
+}
+
 static json_t *count(uint64_t n)
 {
     return json_integer((json_int_t)n);
@@ -113,29 +136,50 @@ static json_t *tier_json(const struct fb_status *s, unsigned no)
     return tier;
 }
 
+/* What mounts and shares have in common: each is a source with its settings. */
+static void add_source(json_t *object, const struct fb_mount_settings *settings, bool live,
+                       int64_t age_ns, const struct fb_source_stats *stats)
+{
+    char consistency[32];
+
+    set(object, "consistency",
+        json_string(fb_config_choice(FB_CONSISTENCY_NAMES, settings->consistency, consistency,
+                                     sizeof consistency)));
+    set(object, "state", json_string(live ? "live" : "changing"));
+    if (!live)
+        return;
+    set(object, "age_seconds", json_real((double)age_ns / (double)FB_NS_PER_S));
+    set(object, "health", json_string(fb_source_health_name(stats->health)));
+    set(object, "source_requests", count(stats->jobs));
+    set(object, "source_read_bytes", count(stats->bytes_read));
+    set(object, "source_errors", count(stats->errors));
+    set(object, "source_timeouts", count(stats->timeouts));
+    set(object, "source_in_flight", count(stats->in_flight));
+    set(object, "source_stuck", count(stats->stuck));
+}
+
 static void add_mount(void *arg, const struct fb_mount_view *view)
 {
-    json_t *mounts = arg;
     json_t *mount = json_object();
-    char consistency[32];
 
     set(mount, "source", fb_wire_path(view->source));
     set(mount, "mountpoint", fb_wire_path(view->mountpoint));
-    set(mount, "consistency",
-        json_string(fb_config_choice(FB_CONSISTENCY_NAMES, view->settings->consistency, consistency,
-                                     sizeof consistency)));
-    set(mount, "state", json_string(view->live ? "live" : "changing"));
-    if (view->live) {
-        set(mount, "age_seconds", json_real((double)view->age_ns / (double)FB_NS_PER_S));
-        set(mount, "health", json_string(fb_source_health_name(view->stats.health)));
-        set(mount, "source_requests", count(view->stats.jobs));
-        set(mount, "source_read_bytes", count(view->stats.bytes_read));
-        set(mount, "source_errors", count(view->stats.errors));
-        set(mount, "source_timeouts", count(view->stats.timeouts));
-        set(mount, "source_in_flight", count(view->stats.in_flight));
-        set(mount, "source_stuck", count(view->stats.stuck));
-    }
-    json_array_append_new(mounts, mount);
+    add_source(mount, view->settings, view->live, view->age_ns, &view->stats);
+    json_array_append_new(arg, mount);
+}
+
+static void add_share(void *arg, const struct fb_share_view *view)
+{
+    json_t *share = json_object();
+    json_t *names = json_array();
+
+    set(share, "source", fb_wire_path(view->source));
+    for (unsigned i = 0; i < view->name_count; i++)
+        json_array_append_new(names, fb_wire_path(view->names[i]));
+    set(share, "names", names);
+    set(share, "programs", count(view->programs));
+    add_source(share, view->settings, view->live, view->age_ns, &view->stats);
+    json_array_append_new(arg, share);
 }
 
 static void add_counters(json_t *counters, const struct fb_metrics *m)
@@ -189,7 +233,9 @@ json_t *fb_status_json(const struct fb_status *status)
     json_t *dirs = json_array();
     json_t *tiers = json_array();
     json_t *mounts = json_array();
+    json_t *shares = json_array();
     json_t *counters = json_object();
+    FB_AUTO_FREE struct fb_metrics *clients = fb_status_client_metrics(status);
 
     set(object, "pid", json_integer(getpid()));
     set(object, "version", json_string(fb_version_text()));
@@ -208,8 +254,15 @@ json_t *fb_status_json(const struct fb_status *status)
     set(object, "tiers", tiers);
     fb_mounts_visit(status->mounts, add_mount, mounts);
     set(object, "mounts", mounts);
+    if (status->shares)
+        fb_shares_visit(status->shares, add_share, shares);
+    set(object, "shares", shares);
     add_counters(counters, fb_cache_metrics(status->cache));
     add_counters(counters, fb_store_metrics(store));
+    if (clients) {
+        add_counters(counters, clients);
+        set(object, "clients", count(fb_metric_get(clients, FB_XM_CLIENTS)));
+    }
     set(object, "counters", counters);
     return object;
 }

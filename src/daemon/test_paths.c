@@ -117,6 +117,32 @@ static void test_below(void **state)
     assert_false(fb_path_below("/a", "/"));
 }
 
+static void expect_tidy(const char *path, const char *tidy, bool plain)
+{
+    char buf[64];
+
+    snprintf(buf, sizeof buf, "%s", path);
+    fb_path_tidy(buf);
+    assert_string_equal(buf, tidy);
+    assert_int_equal(fb_path_is_plain(buf), plain);
+}
+
+static void test_tidy(void **state)
+{
+    (void)state;
+    expect_tidy("/a/b", "/a/b", true);
+    expect_tidy("//a/./b/.//", "/a/b", true);
+    expect_tidy("/.a/..b/c.", "/.a/..b/c.", true);
+    expect_tidy("/a/../b", "/a/../b", false);
+    expect_tidy("/./", "/", false);
+    expect_tidy("a/./b", "a/b", false);
+    expect_tidy("./.", ".", false);
+    assert_false(fb_path_is_plain("/a/"));
+    assert_false(fb_path_is_plain("/a//b"));
+    assert_false(fb_path_is_plain("/a/."));
+    assert_false(fb_path_is_plain(""));
+}
+
 static void test_within(void **state)
 {
     char outer[2 * PATH_MAX];
@@ -310,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_canonical_of_root),
         cmocka_unit_test_setup_teardown(test_canonical_parent_keeps_links, setup, teardown),
         cmocka_unit_test(test_below),
+        cmocka_unit_test(test_tidy),
         cmocka_unit_test_setup_teardown(test_within, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mkdirs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mount_check, setup, teardown),

@@ -1,0 +1,543 @@
+#include "daemon/shares.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "daemon/leases.h"
+#include "daemon/paths.h"
+#include "doors/fuse/mount.h"
+
+#define OTHERS_WAIT_NS (30 * FB_NS_PER_S)    /* for a source that another request opens or closes */
+#define FOREVER_NS     (86400 * FB_NS_PER_S) /* how long names of a static source are believed */
+
+enum state {
+    STARTING,
+    LIVE,
+    STOPPING,
+};
+
+struct entry {
+    struct fb_list link;
+    enum state state;
+    unsigned users; /* who work with `volume` without the lock */
+    char *source;
+    struct fb_mount_settings settings;
+    struct fb_volume *volume;
+    unsigned name_count;
+    char *names[FB_SHARE_NAMES_MAX];
+    struct fb_list leases;
+    int64_t since_ns;
+};
+
+struct fb_shares {
+    struct fb_cache *cache;
+    struct fb_local *local;
+    struct fb_own_dirs own;
+    void (*changed)(void *arg);
+    void *arg;
+    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list and all that is in it */
+    struct fb_cond moved;  /* a state has changed, or a user has left */
+    struct fb_list entries;
+    unsigned count;
+    struct fb_leases leases;
+    uint64_t requests; /* so far: names each */
+};
+
+static struct entry *entry_of(struct fb_list *link)
+{
+    return FB_LIST_ENTRY(link, struct entry, link);
+}
+
+/* ---- life ---- */
+
+int fb_shares_create(struct fb_cache *cache, struct fb_local *local, const struct fb_own_dirs *own,
+                     void (*changed)(void *arg), void *arg, struct fb_shares **ret_shares)
+{
+    struct fb_shares *s = fb_alloc(sizeof *s);
+    int rc = s ? fb_leases_open(&s->leases) : -ENOMEM;
+
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    s->cache = cache;
+    s->local = local;
+    s->own = *own;
+    s->changed = changed;
+    s->arg = arg;
+    fb_mutex_init(&s->mutex, FB_RANK_DAEMON);
+    fb_cond_init(&s->moved);
+    fb_list_init(&s->entries);
+    *ret_shares = s;
+    return 0;
+}
+
+void fb_shares_destroy(struct fb_shares *shares)
+{
+    if (!shares)
+        return;
+    FB_ASSERT(fb_list_empty(&shares->entries));
+    fb_leases_close(&shares->leases);
+    fb_cond_destroy(&shares->moved);
+    fb_mutex_destroy(&shares->mutex);
+    free(shares);
+}
+
+unsigned fb_shares_count(struct fb_shares *shares)
+{
+    unsigned count;
+
+    fb_mutex_lock(&shares->mutex);
+    count = shares->count;
+    fb_mutex_unlock(&shares->mutex);
+    return count;
+}
+
+int fb_shares_fd(const struct fb_shares *shares)
+{
+    return shares->leases.fd;
+}
+
+int fb_shares_poll_ms(struct fb_shares *shares)
+{
+    bool look;
+
+    fb_mutex_lock(&shares->mutex);
+    look = shares->leases.unwatched > 0;
+    fb_mutex_unlock(&shares->mutex);
+    return look ? FB_LEASES_LOOK_MS : -1;
+}
+
+/* ---- entries ---- */
+
+static void entry_free(struct entry *e)
+{
+    if (!e)
+        return;
+    for (unsigned i = 0; i < e->name_count; i++)
+        free(e->names[i]);
+    fb_mount_settings_free(&e->settings);
+    free(e->source);
+    free(e);
+}
+
+static struct entry *entry_new(const char *source, const struct fb_mount_settings *settings)
+{
+    struct entry *e = fb_alloc(sizeof *e);
+
+    if (!e)
+        return NULL;
+    fb_list_init(&e->link);
+    fb_list_init(&e->leases);
+    e->source = fb_strdup(source);
+    if (e->source && fb_mount_settings_copy(&e->settings, settings) == 0)
+        return e;
+    entry_free(e);
+    return NULL;
+}
+
+static struct entry *find_entry(struct fb_shares *s, const char *source) FB_REQUIRES(s->mutex)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &s->entries) {
+        if (strcmp(entry_of(it)->source, source) == 0)
+            return entry_of(it);
+    }
+    return NULL;
+}
+
+static void set_state(struct fb_shares *s, struct entry *e, enum state state)
+{
+    fb_mutex_lock(&s->mutex);
+    e->state = state;
+    fb_cond_broadcast(&s->moved);
+    fb_mutex_unlock(&s->mutex);
+}
+
+static void drop_entry(struct fb_shares *s, struct entry *e)
+{
+    fb_mutex_lock(&s->mutex);
+    fb_leases_end_all(&s->leases, &e->leases);
+    fb_list_remove(&e->link);
+    s->count--;
+    fb_cond_broadcast(&s->moved);
+    fb_mutex_unlock(&s->mutex);
+    entry_free(e);
+    s->changed(s->arg);
+}
+
+static void let_go(struct fb_shares *s, struct entry *e)
+{
+    fb_mutex_lock(&s->mutex);
+    e->users--;
+    fb_cond_broadcast(&s->moved);
+    fb_mutex_unlock(&s->mutex);
+    s->changed(s->arg);
+}
+
+/* ---- attaching ---- */
+
+/* The entry of that source, LIVE, or STARTING when it is `fresh`: then it is the caller's to start.
+ * It has one user more, and the lease when it had none of that process. What is used is set to
+ * NULL. */
+static int take_entry(struct fb_shares *s, const char *source, struct entry **fresh,
+                      struct fb_lease **lease, struct entry **ret_entry, struct fb_error *err)
+{
+    int64_t until_ns = fb_now_ns() + OTHERS_WAIT_NS;
+    bool in_time = true;
+    struct entry *e;
+    int rc = 0;
+
+    fb_mutex_lock(&s->mutex);
+    while ((e = find_entry(s, source)) && e->state != LIVE && in_time)
+        in_time = fb_cond_wait(&s->moved, &s->mutex, until_ns);
+    if (e && e->state != LIVE) {
+        rc = fb_error_set(err, -EBUSY, "the source %s is just being opened or closed; try again",
+                          source);
+    } else if ((!e && s->count == FB_SHARES_MAX) || s->leases.count == FB_LEASES_MAX) {
+        rc = fb_error_set(err, -ENOSPC,
+                          "the daemon serves %u sources to %u programs and takes no more", s->count,
+                          s->leases.count);
+    } else {
+        if (!e) {
+            e = fb_steal(*fresh);
+            fb_list_push_back(&s->entries, &e->link);
+            s->count++;
+        }
+        if (!fb_lease_held(&e->leases, (*lease)->process.pid))
+            fb_lease_grant(&s->leases, &e->leases, fb_steal(*lease));
+        e->users++;
+    }
+    fb_mutex_unlock(&s->mutex);
+    *ret_entry = e;
+    return rc;
+}
+
+static int hold_entry(struct fb_shares *s, const char *source,
+                      const struct fb_share_request *request, uint64_t number,
+                      struct entry **ret_entry, struct fb_error *err)
+{
+    struct entry *fresh = entry_new(source, request->settings);
+    struct fb_lease *lease = NULL;
+    int rc = fresh ? fb_lease_new(request->pid, number, &lease, err)
+                   : fb_error_set(err, -ENOMEM, "out of memory");
+
+    if (rc == 0 && lease)
+        rc = take_entry(s, source, &fresh, &lease, ret_entry, err);
+    fb_lease_free(lease);
+    entry_free(fresh);
+    return rc;
+}
+
+static bool is_same_directory(const char *a, const char *b)
+{
+    struct stat one;
+    struct stat other;
+
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+static bool has_name(struct fb_shares *s, const struct entry *e, const char *name, bool *ret_room)
+{
+    bool has = false;
+
+    fb_mutex_lock(&s->mutex);
+    for (unsigned i = 0; i < e->name_count; i++)
+        has = has || strcmp(e->names[i], name) == 0;
+    *ret_room = e->name_count < FB_SHARE_NAMES_MAX;
+    fb_mutex_unlock(&s->mutex);
+    return has;
+}
+
+/* The caller is a user of the entry. A name beyond the number we keep is one that programs reach
+ * the source itself by: slower, and no less right. */
+static int add_name(struct fb_shares *s, struct entry *e, const char *name, struct fb_error *err)
+{
+    FB_AUTO_FREE char *copy = NULL;
+    bool room;
+    int rc;
+
+    if (!name || !fb_path_is_plain(name) || has_name(s, e, name, &room) || !room ||
+        !is_same_directory(name, e->source))
+        return 0;
+    copy = fb_strdup(name);
+    rc = copy ? fb_local_add(s->local, e->volume, name, err)
+              : fb_error_set(err, -ENOMEM, "out of memory");
+    if (rc)
+        return rc;
+    fb_mutex_lock(&s->mutex);
+    if (e->name_count < FB_SHARE_NAMES_MAX)
+        e->names[e->name_count++] = fb_steal(copy);
+    fb_mutex_unlock(&s->mutex);
+    return 0;
+}
+
+static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *err)
+{
+    struct fb_volume_config config = {
+        .metadata_ttl_ns = e->settings.metadata_ttl_ns,
+        .timeout_ns = e->settings.source_timeout_ns,
+        .bypass = !e->settings.cache,
+    };
+    struct fb_source *source;
+    int rc = fb_source_dir_open(e->source, &e->settings, &source, err);
+
+    if (rc)
+        return rc;
+    if (e->settings.consistency == FB_STATIC && config.metadata_ttl_ns < FOREVER_NS)
+        config.metadata_ttl_ns = FOREVER_NS;
+    rc = fb_volume_attach(s->cache, source, &config, &e->volume, err);
+    if (rc)
+        return rc;
+    rc = add_name(s, e, e->source, err);
+    if (rc) {
+        fb_volume_detach(e->volume);
+        return rc;
+    }
+    e->since_ns = fb_now_ns();
+    fb_log_info("serving %s to programs", e->source);
+    set_state(s, e, LIVE);
+    return 0;
+}
+
+/* What the entry does otherwise than asked for. */
+static void tell_notes(const struct entry *e, const struct fb_mount_settings *asked,
+                       const struct fb_share_answer *answer)
+{
+    static const char *const matter[] = {"consistency", "metadata-ttl",   "source-timeout",
+                                         "cache",       "source-threads", "fault"};
+    size_t rows;
+    const struct fb_setting *table = fb_config_table(&rows);
+
+    for (size_t i = 0; i < fb_config_mount_rows(); i++) {
+        char is[FB_ERROR_TEXT_MAX / 4];
+        char wish[FB_ERROR_TEXT_MAX / 4];
+        FB_AUTO_FREE char *note = NULL;
+        bool matters = false;
+
+        for (size_t j = 0; j < FB_ARRAY_SIZE(matter); j++)
+            matters = matters || strcmp(table[i].name, matter[j]) == 0;
+        fb_settings_format(&table[i], &e->settings, is, sizeof is);
+        fb_settings_format(&table[i], asked, wish, sizeof wish);
+        if (!matters || strcmp(is, wish) == 0)
+            continue;
+        note = fb_asprintf("%s stays at %s for %s, as programs that read it already asked for",
+                           table[i].name, *is ? is : "none", e->source);
+        if (note)
+            answer->note(answer->arg, note);
+    }
+}
+
+static void tell(struct fb_shares *s, const struct entry *e, const struct fb_mount_settings *asked,
+                 const struct fb_share_answer *answer)
+{
+    if (!answer)
+        return;
+    fb_mutex_lock(&s->mutex);
+    for (unsigned i = 0; i < e->name_count; i++)
+        answer->root(answer->arg, e->names[i]);
+    tell_notes(e, asked, answer);
+    fb_mutex_unlock(&s->mutex);
+}
+
+static int attach_one(struct fb_shares *s, const struct fb_share_request *request,
+                      const struct fb_share_source *from, uint64_t number,
+                      const struct fb_share_answer *answer, struct fb_error *err)
+{
+    FB_AUTO_FREE char *source = NULL;
+    struct entry *e = NULL;
+    int rc = fb_source_dir_check(from->path, &s->own, &source, err);
+
+    if (rc == 0)
+        rc = hold_entry(s, source, request, number, &e, err);
+    if (rc || !e)
+        return rc;
+    /* Only its maker sees one that is starting. */
+    if (!e->volume) {
+        rc = start_entry(s, e, err);
+        if (rc) {
+            drop_entry(s, e);
+            return rc;
+        }
+    }
+    rc = add_name(s, e, from->path, err);
+    if (rc == 0)
+        rc = add_name(s, e, from->name, err);
+    if (rc == 0)
+        tell(s, e, request->settings, answer);
+    let_go(s, e);
+    return rc;
+}
+
+static void take_back(struct fb_shares *s, uint64_t number)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+
+    fb_mutex_lock(&s->mutex);
+    FB_LIST_FOREACH (it, tmp, &s->entries) {
+        fb_leases_end_request(&s->leases, &entry_of(it)->leases, number);
+    }
+    fb_mutex_unlock(&s->mutex);
+    s->changed(s->arg);
+}
+
+int fb_shares_attach(struct fb_shares *shares, const struct fb_share_request *request,
+                     const struct fb_share_answer *answer, struct fb_error *err)
+{
+    uint64_t number;
+    int rc = 0;
+
+    fb_mutex_lock(&shares->mutex);
+    number = ++shares->requests;
+    fb_mutex_unlock(&shares->mutex);
+    for (unsigned i = 0; rc == 0 && i < request->count; i++)
+        rc = attach_one(shares, request, &request->sources[i], number, answer, err);
+    if (rc)
+        take_back(shares, number);
+    return rc;
+}
+
+int fb_shares_check(const struct fb_share_request *request, const struct fb_own_dirs *own,
+                    struct fb_error *err)
+{
+    int rc = fb_mount_settings_check(request->settings, err);
+
+    for (unsigned i = 0; rc == 0 && i < request->count; i++) {
+        FB_AUTO_FREE char *source = NULL;
+
+        rc = fb_source_dir_check(request->sources[i].path, own, &source, err);
+    }
+    return rc;
+}
+
+/* ---- removing ---- */
+
+/* One that nobody needs (or any), as STOPPING. */
+static struct entry *claim_next(struct fb_shares *s, bool any)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+    struct entry *found = NULL;
+
+    fb_mutex_lock(&s->mutex);
+    FB_LIST_FOREACH (it, tmp, &s->entries) {
+        struct entry *e = entry_of(it);
+
+        if (found || e->state != LIVE || e->users > 0 || (!fb_list_empty(&e->leases) && !any))
+            continue;
+        e->state = STOPPING;
+        found = e;
+    }
+    fb_mutex_unlock(&s->mutex);
+    return found;
+}
+
+static void stop_entry(struct fb_shares *s, struct entry *e)
+{
+    fb_local_remove(s->local, e->volume);
+    fb_volume_detach(e->volume);
+    fb_log_info("no longer serving %s to programs", e->source);
+    drop_entry(s, e);
+}
+
+void fb_shares_reap(struct fb_shares *shares)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+    struct entry *e;
+
+    fb_mutex_lock(&shares->mutex);
+    FB_LIST_FOREACH (it, tmp, &shares->entries) {
+        fb_leases_end_dead(&shares->leases, &entry_of(it)->leases);
+    }
+    fb_mutex_unlock(&shares->mutex);
+    while (fb_local_clients(shares->local) == 0 && (e = claim_next(shares, false)))
+        stop_entry(shares, e);
+}
+
+void fb_shares_remove_all(struct fb_shares *shares)
+{
+    struct entry *e;
+
+    while ((e = claim_next(shares, true)))
+        stop_entry(shares, e);
+}
+
+/* ---- using ---- */
+
+static struct entry *entry_below(struct fb_shares *s, const char *path, size_t *ret_len)
+    FB_REQUIRES(s->mutex)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+    struct entry *best = NULL;
+
+    *ret_len = 0;
+    FB_LIST_FOREACH (it, tmp, &s->entries) {
+        struct entry *e = entry_of(it);
+
+        for (unsigned i = 0; e->state == LIVE && i < e->name_count; i++) {
+            if (strlen(e->names[i]) <= *ret_len || !fb_path_below(e->names[i], path))
+                continue;
+            *ret_len = strlen(e->names[i]);
+            best = e;
+        }
+    }
+    return best;
+}
+
+int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files)
+{
+    struct entry *e;
+    size_t len;
+
+    fb_mutex_lock(&shares->mutex);
+    e = entry_below(shares, path, &len);
+    if (e)
+        e->users++;
+    fb_mutex_unlock(&shares->mutex);
+    if (!e)
+        return -ENOENT;
+    *ret_files = fb_cache_evict(e->volume, path + len + strspn(path + len, "/"));
+    fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
+                *ret_files == 1 ? "" : "s", path);
+    let_go(shares, e);
+    return 0;
+}
+
+void fb_shares_visit(struct fb_shares *shares,
+                     void (*visit)(void *arg, const struct fb_share_view *view), void *arg)
+{
+    struct fb_list *it;
+    struct fb_list *tmp;
+
+    fb_mutex_lock(&shares->mutex);
+    FB_LIST_FOREACH (it, tmp, &shares->entries) {
+        const struct entry *e = entry_of(it);
+        struct fb_share_view view = {
+            .source = e->source,
+            .name_count = e->name_count,
+            .names = e->names,
+            .settings = &e->settings,
+            .programs = fb_lease_count(&e->leases),
+            .live = e->state == LIVE,
+        };
+
+        if (view.live) {
+            view.age_ns = fb_now_ns() - e->since_ns;
+            fb_source_stats(fb_volume_source(e->volume), &view.stats);
+        }
+        visit(arg, &view);
+    }
+    fb_mutex_unlock(&shares->mutex);
+}
