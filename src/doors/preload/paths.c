@@ -21,14 +21,9 @@ enum {
     ON
 };
 
-struct root {
-    const char *path;
-    size_t len;
-};
-
 static _Atomic int state;
 static _Atomic bool starting;
-static struct root roots[FB_CLIENT_ROOTS_MAX];
+static const char *roots[FB_CLIENT_ROOTS_MAX];
 static unsigned root_count; /* 0: the daemon knows */
 static char root_bytes[ROOTS_BYTES];
 
@@ -54,7 +49,7 @@ static void take_roots(const char *list)
         len = strlen(at);
         while (len > 0 && at[len - 1] == '/')
             at[--len] = '\0';
-        roots[root_count++] = (struct root){at, len};
+        roots[root_count++] = at;
         at = colon;
     }
 }
@@ -87,9 +82,14 @@ bool fb_pl_on(void)
 
 /* ---- roots ---- */
 
-static bool below(const char *path, const char *root, size_t len)
+/* Most paths differ in their second or third byte: no call is worth it. */
+static bool below(const char *path, const char *root)
 {
-    return strncmp(path, root, len) == 0 && path[len] == '/';
+    while (*root) {
+        if (*root++ != *path++)
+            return false;
+    }
+    return *path == '/';
 }
 
 static bool may_be_ours(const char *path)
@@ -97,7 +97,7 @@ static bool may_be_ours(const char *path)
     const struct fb_session *s;
 
     for (unsigned i = 0; i < root_count; i++)
-        if (below(path, roots[i].path, roots[i].len))
+        if (below(path, roots[i]))
             return true;
     if (root_count > 0)
         return false;
@@ -205,7 +205,7 @@ static bool is_plain(const char *path)
 
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
 {
-    if (path[0] == '\0' || !fb_pl_on())
+    if (path[0] == '\0' || !fb_pl_on() || fb_pl_vforked)
         return false;
     if (path[0] == '/') {
         size_t len;

@@ -125,6 +125,9 @@ int fb_pl_dup(int fd, int lowest, int to, bool cloexec);
  * stay. */
 bool fb_pl_closing(int fd);
 
+/* Before dup2() puts something else in the place of a descriptor. */
+void fb_pl_overwriting(int fd);
+
 /* 0, or negative errno. All descriptors of the file become real. */
 int fb_pl_make_real(int fd);
 /* Those that fn wants. */

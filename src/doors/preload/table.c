@@ -181,9 +181,21 @@ bool fb_pl_closing(int fd)
 {
     if (fb_unlikely(fb_pl_slot(fd) != 0) && !fb_pl_vforked)
         fb_pl_mark(fd, 0);
-    return fd >= 0 && !fb_pl_vforked &&
-           (fd == atomic_load_explicit(&placeholder, memory_order_relaxed) ||
-            fb_client_owns(&fb_pl_client, fd));
+    return fb_unlikely(
+               fb_client_owns(&fb_pl_client, fd) ||
+               (fd >= 0 && fd == atomic_load_explicit(&placeholder, memory_order_relaxed))) &&
+           !fb_pl_vforked;
+}
+
+void fb_pl_overwriting(int fd)
+{
+    int own = fd;
+
+    if (fb_pl_vforked)
+        return;
+    /* Our sockets are looked at before each use; the placeholder is not. */
+    if (fd >= 0)
+        (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
 }
 
 /* ---- placeholders ---- */

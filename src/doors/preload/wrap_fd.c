@@ -96,8 +96,7 @@ FB_EXPORT int dup2(int fd, int to)
 {
     if (fd == to)
         return FB_REAL(dup2)(fd, to);
-    if (fb_pl_is_ours(to) || fb_pl_slot(to))
-        (void)fb_pl_closing(to);
+    fb_pl_overwriting(to);
     return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, false)) : passed(FB_REAL(dup2)(fd, to));
 }
 
@@ -105,6 +104,7 @@ FB_EXPORT int dup3(int fd, int to, int flags)
 {
     if (fd == to || (flags & ~O_CLOEXEC))
         return FB_REAL(dup3)(fd, to, flags);
+    fb_pl_overwriting(to);
     return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
                          : passed(FB_REAL(dup3)(fd, to, flags));
 }

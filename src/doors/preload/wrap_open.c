@@ -27,13 +27,12 @@ static int find_file(int dir, const char *path, int flags, const char *clean,
     return rc;
 }
 
-int fb_pl_open(int dir, const char *path, int flags)
+/* A descriptor of a cached file, or -1: pass. */
+static int open_cached(int dir, const char *path, int flags, const char *clean)
 {
-    char clean[FB_CLIENT_FILE_PATH];
     struct fb_pl_file *f;
-    int fd;
 
-    if ((flags & ~SERVABLE) != 0 || !path || fb_pl_vforked || !fb_pl_path(dir, path, clean))
+    if ((flags & ~SERVABLE) != 0)
         return -1;
     f = fb_pl_new(FB_PL_CACHED);
     if (!f)
@@ -43,7 +42,14 @@ int fb_pl_open(int dir, const char *path, int flags)
         return -1;
     }
     f->flags = flags & ~O_CLOEXEC;
-    fd = fb_pl_install(f, 0, (flags & O_CLOEXEC) != 0);
+    return fb_pl_install(f, 0, (flags & O_CLOEXEC) != 0);
+}
+
+int fb_pl_open(int dir, const char *path, int flags)
+{
+    char clean[FB_CLIENT_FILE_PATH];
+    int fd = path && fb_pl_path(dir, path, clean) ? open_cached(dir, path, flags, clean) : -1;
+
     return fd < 0 ? -1 : fd;
 }
 
@@ -72,7 +78,7 @@ int fb_pl_opened_real(int fd, int dir, const char *path, int flags)
     char clean[FB_CLIENT_FILE_PATH];
     int saved = errno;
 
-    if (fd < 0 || fb_pl_vforked)
+    if (fd < 0)
         return fd;
     fb_pl_fresh(fd);
     if (path && fb_pl_path(dir, path, clean))
@@ -81,55 +87,73 @@ int fb_pl_opened_real(int fd, int dir, const char *path, int flags)
     return fd;
 }
 
-/* open(path, flags, mode) and its kin differ in name and in where the path begins. */
-#define MODE_OF(flags, last)          \
- ({                                   \
-mode_t mode_ = 0;                      \
-if ((flags) & (O_CREAT | O_TMPFILE)) { \
-va_list args_;                        \
-va_start(args_, last);                \
-mode_ = va_arg(args_, mode_t);        \
-va_end(args_);                        \
-}                                      \
-mode_;                                 \
- })
+static int took_note(int fd, const char *clean, int flags)
+{
+    int saved = errno;
 
-#define WRAP_OPEN(name)                                                                        \
- FB_EXPORT int name(const char *path, int flags, ...)                                          \
- {                                                                                             \
-  mode_t mode = MODE_OF(flags, flags);                                                         \
-  int fd = fb_pl_open(AT_FDCWD, path, flags);                                                  \
-                                                                                               \
-  return fd >= 0 ? fd                                                                          \
-                 : fb_pl_opened_real(FB_REAL(name)(path, flags, mode), AT_FDCWD, path, flags); \
+    if (fd >= 0) {
+        fb_pl_fresh(fd);
+        note_real(fd, clean, flags);
+    }
+    errno = saved;
+    return fd;
+}
+
+static mode_t mode_of(int flags, va_list args)
+{
+    return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
+}
+
+/* open(path, flags, mode) and its kin differ in name and arguments only. Most calls are not for us:
+ * they cost a comparison of the path's beginning, and a look at the slot of the number. */
+#define OPEN_BODY(dir, real)                              \
+ char clean[FB_CLIENT_FILE_PATH];                         \
+ int fd;                                                  \
+                                                          \
+ if (fb_likely(!path || !fb_pl_path(dir, path, clean))) { \
+  fd = real;                                              \
+  fb_pl_fresh(fd);                                        \
+  return fd;                                              \
+ }                                                        \
+ fd = open_cached(dir, path, flags, clean);               \
+ return fd >= 0 ? fd : took_note(real, clean, flags);
+
+#define WRAP_OPEN(name)                                 \
+ FB_EXPORT int name(const char *path, int flags, ...)   \
+ {                                                      \
+  va_list args;                                         \
+  mode_t mode;                                          \
+                                                        \
+  va_start(args, flags);                                \
+  mode = mode_of(flags, args);                          \
+  va_end(args);                                         \
+  OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags, mode)) \
  }
 
-#define WRAP_OPENAT(name)                                                                      \
- FB_EXPORT int name(int dir, const char *path, int flags, ...)                                 \
- {                                                                                             \
-  mode_t mode = MODE_OF(flags, flags);                                                         \
-  int fd = fb_pl_open(dir, path, flags);                                                       \
-                                                                                               \
-  return fd >= 0 ? fd                                                                          \
-                 : fb_pl_opened_real(FB_REAL(name)(dir, path, flags, mode), dir, path, flags); \
+#define WRAP_OPENAT(name)                                      \
+ FB_EXPORT int name(int dir, const char *path, int flags, ...) \
+ {                                                             \
+  va_list args;                                                \
+  mode_t mode;                                                 \
+                                                               \
+  va_start(args, flags);                                       \
+  mode = mode_of(flags, args);                                 \
+  va_end(args);                                                \
+  OPEN_BODY(dir, FB_REAL(name)(dir, path, flags, mode))        \
  }
 
-#define WRAP_OPEN_2(name)                                                                     \
- int name(const char *path, int flags);                                                       \
- FB_EXPORT int name(const char *path, int flags)                                              \
- {                                                                                            \
-  int fd = fb_pl_open(AT_FDCWD, path, flags);                                                 \
-                                                                                              \
-  return fd >= 0 ? fd : fb_pl_opened_real(FB_REAL(name)(path, flags), AT_FDCWD, path, flags); \
+#define WRAP_OPEN_2(name)                         \
+ int name(const char *path, int flags);           \
+ FB_EXPORT int name(const char *path, int flags)  \
+ {                                                \
+  OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags)) \
  }
 
-#define WRAP_OPENAT_2(name)                                                                   \
- int name(int dir, const char *path, int flags);                                              \
- FB_EXPORT int name(int dir, const char *path, int flags)                                     \
- {                                                                                            \
-  int fd = fb_pl_open(dir, path, flags);                                                      \
-                                                                                              \
-  return fd >= 0 ? fd : fb_pl_opened_real(FB_REAL(name)(dir, path, flags), dir, path, flags); \
+#define WRAP_OPENAT_2(name)                               \
+ int name(int dir, const char *path, int flags);          \
+ FB_EXPORT int name(int dir, const char *path, int flags) \
+ {                                                        \
+  OPEN_BODY(dir, FB_REAL(name)(dir, path, flags))         \
  }
 
 #define WRAP_CREAT(name)                                              \
