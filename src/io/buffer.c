@@ -1,6 +1,7 @@
 #include "io/buffer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/assert.h"
@@ -52,6 +53,12 @@ int fb_buffer_pool_create(uint32_t count, uint32_t size, struct fb_buffer_pool *
     return 0;
 }
 
+/* Whether memory is of the pool's mapping. */
+static bool is_mapped(const struct fb_buffer_pool *pool, const uint8_t *memory)
+{
+    return memory >= pool->memory && memory < pool->memory + (size_t)pool->count * pool->size;
+}
+
 void fb_buffer_pool_destroy(struct fb_buffer_pool *pool)
 {
     if (!pool)
@@ -59,6 +66,9 @@ void fb_buffer_pool_destroy(struct fb_buffer_pool *pool)
     FB_ASSERT(fb_list_empty(&pool->line));
     if (fb_buffer_pool_free(pool) < pool->count)
         return; /* a hung source may still write into one: the memory must outlive it */
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (!is_mapped(pool, pool->buffers[i].data))
+            free(pool->buffers[i].data);
     munmap(pool->memory, (size_t)pool->count * pool->size);
     fb_mutex_destroy(&pool->lock);
     free(pool);
@@ -230,6 +240,27 @@ void fb_buffer_put(struct fb_buffer *buffer)
         serve(b->pool, b);
     }
     postponed = NULL;
+}
+
+uint8_t *fb_buffer_memory_new(uint32_t size)
+{
+    return aligned_alloc(FB_IO_ALIGN, fb_align_up(size, FB_IO_ALIGN));
+}
+
+uint8_t *fb_buffer_exchange(struct fb_buffer *buffer, uint8_t *memory)
+{
+    uint8_t *old = buffer->data;
+
+    buffer->data = memory;
+    return old;
+}
+
+void fb_buffer_memory_free(struct fb_buffer_pool *pool, uint8_t *memory, uint32_t size)
+{
+    if (!pool || !is_mapped(pool, memory))
+        free(memory);
+    else
+        (void)madvise(memory, size, MADV_DONTNEED); /* the place stays, the pages go */
 }
 
 uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool)

@@ -10,7 +10,8 @@
  * used up are passed by.
  *
  * All buffers are one anonymous mapping, each aligned to FB_IO_ALIGN; reference counts are atomic.
- * A buffer in the hands of a hung source stays out until the source lets go of it.
+ * A buffer in the hands of a hung source stays out until the source lets go of it. One in the hands
+ * of a hung disk gets other memory; its old pages go back when the disk answers.
  */
 #ifndef FB_IO_BUFFER_H
 #define FB_IO_BUFFER_H
@@ -89,6 +90,13 @@ void fb_buffer_serve(struct fb_buffer_pool *pool);
 
 struct fb_buffer *fb_buffer_ref(struct fb_buffer *buffer);
 void fb_buffer_put(struct fb_buffer *buffer); /* takes NULL */
+
+/* Other memory for a buffer whose own a disk may still write to. exchange() returns the buffer's
+ * old memory, which is to be freed when nobody writes to it any more. `pool`: the buffer's, NULL
+ * for one that is in none and whose memory can be free()d. */
+FB_MUST_CHECK uint8_t *fb_buffer_memory_new(uint32_t size);
+FB_MUST_CHECK uint8_t *fb_buffer_exchange(struct fb_buffer *buffer, uint8_t *memory);
+void fb_buffer_memory_free(struct fb_buffer_pool *pool, uint8_t *memory, uint32_t size);
 
 uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool);
 uint32_t fb_buffer_pool_count(const struct fb_buffer_pool *pool);

@@ -263,6 +263,33 @@ static void test_accounts(void **state)
     assert_int_equal(fb_buffer_pool_free(pool), COUNT);
 }
 
+/* Memory that is still written to stays until it is freed, and its buffer has other meanwhile. */
+static void test_exchange(void **state)
+{
+    struct fb_buffer_pool *pool;
+    struct fb_buffer *b;
+    uint8_t *first, *second;
+
+    (void)state;
+    assert_int_equal(fb_buffer_pool_create(2, 5000, &pool), 0);
+    b = fb_buffer_get(pool);
+    assert_non_null(b);
+    first = fb_buffer_exchange(b, fb_buffer_memory_new(b->size));
+    assert_ptr_not_equal(first, b->data);
+    assert_int_equal((uintptr_t)b->data % FB_IO_ALIGN, 0);
+    memset(first, 1, b->size);
+    memset(b->data, 2, b->size);
+    assert_int_equal(first[0], 1);
+    second = fb_buffer_exchange(b, fb_buffer_memory_new(b->size));
+    assert_int_equal(second[b->size - 1], 2);
+    fb_buffer_memory_free(pool, second, b->size);
+    fb_buffer_memory_free(pool, first, b->size);
+    memset(b->data, 3, b->size);
+    fb_buffer_put(b);
+    assert_int_equal(fb_buffer_pool_free(pool), 2);
+    fb_buffer_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_accounts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_long_line_that_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many_threads, set_up, tear_down),
+        cmocka_unit_test(test_exchange),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,9 +261,12 @@ static void part_done(struct fb_store_read *read)
             read->result = read->parts[i].result;
     if (read->result == 0)
         read->result = verify(store, read);
-    /* What cannot be read is dropped as well: else the item could never be cached again. */
-    if (read->result < 0 &&
-        fb_index_clear(store->index, pin->key, store->tiers[pin->tier].which, pin->loc))
+    /* What cannot be read is dropped as well: else the item could never be cached again. What is
+     * late is still there. */
+    if (read->result == -ETIMEDOUT)
+        fb_metric_add(&store->metrics, FB_SM_LATE, 1);
+    else if (read->result < 0 &&
+             fb_index_clear(store->index, pin->key, store->tiers[pin->tier].which, pin->loc))
         fb_metric_add(&store->metrics, FB_SM_DAMAGED, 1);
     read->done(read);
 }
@@ -302,6 +305,7 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read)
             .offset = p.at[i],
             .length = p.length[i],
             .data = read->buffer->data + filled,
+            .buffer = read->buffer,
             .done = i == 0 ? first_part_done : second_part_done,
             .may_wait = read->may_wait && p.parts == 1,
         };

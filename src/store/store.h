@@ -50,6 +50,7 @@
  X(FB_SM_EVICTED, "store_segments_evicted", COUNTER, "", "Segments evicted")                   \
  X(FB_SM_EVICTED_ITEMS, "store_evicted_items", COUNTER, "", "Items that left with a segment")  \
  X(FB_SM_DAMAGED, "store_damaged_items", COUNTER, "", "Items found damaged when read")         \
+ X(FB_SM_LATE, "store_late_reads", COUNTER, "", "Reads given up as a disk did not answer")     \
  X(FB_SM_DAMAGED_SEGMENTS, "store_damaged_segments", COUNTER, "", "Segments dropped at start") \
  X(FB_SM_RECOVERED, "store_recovered_items", COUNTER, "", "Items found again at start")        \
  X(FB_SM_DISPLACED, "store_displaced_items", COUNTER, "", "Items that gave way in a full index")
@@ -136,7 +137,8 @@ struct fb_store_read {
     struct fb_buffer *buffer;
     bool may_wait; /* the calling thread may wait for the medium, where that is quicker */
     void (*done)(struct fb_store_read *read); /* the tier's thread, or the caller's own */
-    /* 0; -EBADMSG: damaged; other errors: the medium's. The item is dropped, whatever the error. */
+    /* 0; -EBADMSG: damaged; -ETIMEDOUT: the medium does not answer, and `buffer` has other memory;
+     * other errors: the medium's. The item is dropped, whatever the error but -ETIMEDOUT. */
     int result;
     const uint8_t *data;
     /* private */

@@ -45,6 +45,7 @@
 
 #include "base/attr.h"
 #include "core/error.h"
+#include "io/buffer.h"
 #include "io/engine.h"
 #include "store/disk.h"
 
@@ -145,6 +146,9 @@ struct fb_tier_read {
     uint32_t length;
     uint64_t offset;
     uint8_t *data; /* aligned to 4 KiB */
+    /* What the data lies in, the same for all reads of a call; or NULL. With it a read that a disk
+     * does not answer in time is given up: -ETIMEDOUT, and the buffer has other memory then. */
+    struct fb_buffer *buffer;
     bool may_wait; /* the calling thread may wait for the medium: saves two hops between threads */
     void (*done)(struct fb_tier_read *read);
     int result;

@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "core/mem.h"
+#include "store/late.h"
 #include "store/tier_files.h"
 
 #define SCAN_AHEAD 64
@@ -30,6 +31,7 @@ enum phase {
 
 struct nvme {
     struct fb_engine *engine;
+    struct fb_late *late;
     /* headers of slots [scan_first, scan_first + scan_count); one thread, at start */
     uint8_t *scan_pages;
     uint32_t scan_first;
@@ -41,7 +43,10 @@ static int nvme_open(struct fb_tier *tier, const struct fb_tier_config *config,
                      struct fb_error *err)
 {
     struct nvme *n = tier->state;
+    int rc = fb_late_create(config->engine, &n->late);
 
+    if (rc < 0)
+        return fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc));
     n->engine = config->engine;
     return fb_tier_files_open(tier, config, O_DIRECT, err);
 }
@@ -57,7 +62,10 @@ static void nvme_scan_end(struct fb_tier *tier)
 
 static void nvme_close(struct fb_tier *tier)
 {
+    struct nvme *n = tier->state;
+
     nvme_scan_end(tier);
+    fb_late_close(n->late);
     fb_tier_files_close(tier);
 }
 
@@ -167,27 +175,19 @@ static void read_done(struct fb_io *io)
     r->done(r);
 }
 
-/* In the calling thread. False: not, or not wholly, done; the engine knows what to do then. */
-static bool read_here(struct fb_tier *tier, struct fb_tier_read *r)
-{
-    ssize_t n = pread(fb_tier_file_of(tier, r->slot)->fd, r->data, r->length,
-                      (off_t)(fb_tier_file_offset(tier, r->slot) + r->offset));
-
-    if (n != (ssize_t)r->length)
-        return false;
-    r->result = (int)n;
-    r->done(r);
-    return true;
-}
-
 static void nvme_read(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count)
 {
     const struct nvme *n = tier->state;
+    const struct fb_tier_file *file = fb_tier_file_of(tier, reads[0]->slot);
+    struct fb_late_place place = {
+        .stripe = reads[0]->slot % tier->files->count,
+        .fd = file->fd,
+        .offset = fb_tier_file_offset(tier, reads[0]->slot),
+    };
     struct fb_io *ios[FB_DISK_WRITES_MAX];
 
-    if (count == 1 && reads[0]->may_wait && read_here(tier, reads[0]))
+    if (fb_late_read(n->late, &place, reads, count))
         return;
-
     while (count > 0) {
         unsigned batch = (unsigned)fb_min_u64(count, FB_ARRAY_SIZE(ios));
 
@@ -208,6 +208,13 @@ static void nvme_read(struct fb_tier *tier, struct fb_tier_read *const *reads, u
         reads += batch;
         count -= batch;
     }
+}
+
+static bool nvme_stuck(struct fb_tier *tier, unsigned stripe)
+{
+    const struct nvme *n = tier->state;
+
+    return fb_late_is_stuck(n->late, stripe);
 }
 
 /* ---- scanning ---- */
@@ -268,6 +275,7 @@ const struct fb_tier_ops fb_tier_nvme = {
     .close = nvme_close,
     .seal = nvme_seal,
     .read = nvme_read,
+    .stuck = nvme_stuck,
     .scan = nvme_scan,
     .scan_end = nvme_scan_end,
 };

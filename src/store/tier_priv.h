@@ -38,6 +38,7 @@ struct fb_stripe {
     struct fb_slot_queue bare;
     uint32_t held; /* slots OLD and TAKEN */
     int64_t full_until_ns;
+    bool stuck; /* as fb_tier_excess() has seen it last */
 };
 
 struct fb_tier_ops {
@@ -51,6 +52,8 @@ struct fb_tier_ops {
     uint8_t *(*memory)(struct fb_tier *tier, uint32_t slot);
     void (*seal)(struct fb_tier *tier, struct fb_tier_seal *seal);
     void (*read)(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
+    /* Whether a directory does not answer, and is to be left alone. NULL: that cannot be. */
+    bool (*stuck)(struct fb_tier *tier, unsigned stripe);
     /* The first page of a slot. NULL: there is nothing to scan. */
     int (*scan)(struct fb_tier *tier, uint32_t slot, uint8_t *ret_page);
     /* Scanning is over. May be NULL. */

@@ -277,6 +277,20 @@ static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
     return held * t->segment_bytes;
 }
 
+/* Whether to leave a directory alone; says so when that changes. */
+static bool is_stuck(struct fb_tier *tier, unsigned stripe)
+{
+    const char *path = tier->files->file[stripe].dir.path;
+    bool stuck = tier->ops->stuck && tier->ops->stuck(tier, stripe);
+
+    if (stuck && !tier->stripes[stripe].stuck)
+        fb_log_warn("%s: the disk does not answer; what it holds is read from the source", path);
+    else if (!stuck && tier->stripes[stripe].stuck)
+        fb_log_info("%s: the disk answers again", path);
+    tier->stripes[stripe].stuck = stuck;
+    return stuck;
+}
+
 int64_t fb_tier_excess(struct fb_tier *tier)
 {
     uint64_t excess = 0;
@@ -284,6 +298,8 @@ int64_t fb_tier_excess(struct fb_tier *tier)
     if (!tier->files)
         return 0;
     for (unsigned i = 0; i < tier->stripe_count; i++) {
+        if (is_stuck(tier, i))
+            return 0;
         if (fb_tier_files_gone(tier, i)) {
             fb_tier_break(tier, tier->files->file[i].dir.path, -ENOENT);
             return -EIO;
