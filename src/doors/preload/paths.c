@@ -203,6 +203,12 @@ static bool is_plain(const char *path)
     return !strstr(path, "//") && !strstr(path, "/.") && path[strlen(path) - 1] != '/';
 }
 
+bool fb_pl_stranger(const char *path)
+{
+    return !atomic_load_explicit(&fb_pl_active, memory_order_relaxed) && path && path[0] == '/' &&
+           (!fb_pl_on() || !may_be_ours(path));
+}
+
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
 {
     if (path[0] == '\0' || !fb_pl_on() || fb_pl_vforked)

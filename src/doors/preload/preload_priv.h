@@ -92,6 +92,7 @@ void fb_pl_put(struct fb_pl_file *f);
 /* Quick: is there anything to look at? Every wrapper asks this first. */
 extern _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
 extern _Atomic uint32_t fb_pl_windows; /* in use */
+extern _Atomic bool fb_pl_active;      /* a slot was taken, ever */
 
 #define FB_PL_DIRECTORY UINT32_MAX /* a real descriptor of a directory below a root, perhaps */
 
@@ -145,6 +146,8 @@ extern _Thread_local bool fb_pl_vforked;
 
 /* The absolute, clean path of what open(dir, path) names, if it may be below a root. */
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+/* Nothing of this process was ever ours, and this path is not either: quick. */
+bool fb_pl_stranger(const char *path);
 /* The same, all symbolic links resolved (by the kernel). */
 bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
 void fb_pl_cwd_changed(void);

@@ -19,6 +19,7 @@
 struct fb_client fb_pl_client;
 _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
 _Atomic uint32_t fb_pl_windows;
+_Atomic bool fb_pl_active;
 _Thread_local bool fb_pl_vforked;
 
 static _Atomic(struct fb_pl_file *) pool;
@@ -164,6 +165,7 @@ void fb_pl_mark(int fd, uint32_t slot)
 
     if ((unsigned)fd >= FB_PL_FDS)
         return;
+    atomic_store_explicit(&fb_pl_active, true, memory_order_relaxed);
     while (fd > high && !atomic_compare_exchange_weak(&highest, &high, fd))
         continue;
     old = atomic_exchange_explicit(&fb_pl_slots[fd], slot, memory_order_acq_rel);

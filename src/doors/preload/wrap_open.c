@@ -2,7 +2,6 @@
  * Opening. Read-only opens below a root are answered from the cache; all others are libc's.
  */
 #include <dirent.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "doors/preload/preload_priv.h"
@@ -99,47 +98,46 @@ static int took_note(int fd, const char *clean, int flags)
     return fd;
 }
 
-static mode_t mode_of(int flags, va_list args)
-{
-    return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
-}
-
-/* open(path, flags, mode) and its kin differ in name and arguments only. Most calls are not for us:
- * they cost a comparison of the path's beginning, and a look at the slot of the number. */
-#define OPEN_BODY(dir, real)                              \
- char clean[FB_CLIENT_FILE_PATH];                         \
- int fd;                                                  \
-                                                          \
- if (fb_likely(!path || !fb_pl_path(dir, path, clean))) { \
-  fd = real;                                              \
-  fb_pl_fresh(fd);                                        \
-  return fd;                                              \
- }                                                        \
- fd = open_cached(dir, path, flags, clean);               \
+/* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with all
+ * their arguments, although the last may be missing: it is handed on unseen, in its register.
+ *
+ * For most programs most calls are not for us: libc's function then returns to the caller itself. (A
+ * return more would cost more than all the rest: system calls leave the processor without a memory of
+ * where calls came from.) */
+#define OPEN_BODY(dir, real)                   \
+ char clean[FB_CLIENT_FILE_PATH];              \
+ int fd;                                       \
+                                               \
+ if (!path || !fb_pl_path(dir, path, clean)) { \
+  fd = real;                                   \
+  fb_pl_fresh(fd);                             \
+  return fd;                                   \
+ }                                             \
+ fd = open_cached(dir, path, flags, clean);    \
  return fd >= 0 ? fd : took_note(real, clean, flags);
 
-#define WRAP_OPEN(name)                                 \
- FB_EXPORT int name(const char *path, int flags, ...)   \
- {                                                      \
-  va_list args;                                         \
-  mode_t mode;                                          \
-                                                        \
-  va_start(args, flags);                                \
-  mode = mode_of(flags, args);                          \
-  va_end(args);                                         \
-  OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags, mode)) \
+#define WRAP_OPEN(name)                                                                        \
+ static __attribute__((noinline)) int name##_ours(const char *path, int flags,                 \
+                                                  mode_t mode){OPEN_BODY(                      \
+     AT_FDCWD,                                                                                 \
+     FB_REAL(name)(path, flags, mode))} FB_EXPORT int wrap_##name(const char *path, int flags, \
+                                                                  mode_t mode) __asm__(#name); \
+ int wrap_##name(const char *path, int flags, mode_t mode)                                     \
+ {                                                                                             \
+  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(path, flags, mode)                    \
+                                         : name##_ours(path, flags, mode);                     \
  }
 
-#define WRAP_OPENAT(name)                                      \
- FB_EXPORT int name(int dir, const char *path, int flags, ...) \
- {                                                             \
-  va_list args;                                                \
-  mode_t mode;                                                 \
-                                                               \
-  va_start(args, flags);                                       \
-  mode = mode_of(flags, args);                                 \
-  va_end(args);                                                \
-  OPEN_BODY(dir, FB_REAL(name)(dir, path, flags, mode))        \
+#define WRAP_OPENAT(name)                                                                       \
+ static __attribute__((noinline)) int name##_ours(int dir, const char *path, int flags,         \
+                                                  mode_t mode){OPEN_BODY(                       \
+     dir, FB_REAL(name)(dir, path, flags,                                                       \
+                        mode))} FB_EXPORT int wrap_##name(int dir, const char *path, int flags, \
+                                                          mode_t mode) __asm__(#name);          \
+ int wrap_##name(int dir, const char *path, int flags, mode_t mode)                             \
+ {                                                                                              \
+  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(dir, path, flags, mode)                \
+                                         : name##_ours(dir, path, flags, mode);                 \
  }
 
 #define WRAP_OPEN_2(name)                         \
