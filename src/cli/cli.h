@@ -28,11 +28,15 @@ struct cli_command {
     const char *example;
     /* Flags; NULL: none. */
     const struct fb_setting *(*table)(size_t *ret_count);
+    /* Flags beside those, and names (ended by NULL) of those that mean nothing here; NULL: none. */
+    const struct fb_setting *(*own)(size_t *ret_count);
+    const char *const *without;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 
 extern const struct cli_command cli_mount;
 extern const struct cli_command cli_umount;
+extern const struct cli_command cli_run;
 extern const struct cli_command cli_serve;
 extern const struct cli_command cli_status;
 extern const struct cli_command cli_evict;

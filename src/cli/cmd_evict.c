@@ -37,8 +37,12 @@ static int take_reply(const json_t *reply, const char *path)
 {
     json_int_t files = json_integer_value(json_object_get(reply, "files"));
 
-    if (!reply)
+    if (!reply && is_below_mount(path))
         return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
+    if (!reply)
+        return cli_fail(CLI_FAILED,
+                        "%s is not below a Forebay mount, nor below a source of `forebay run`",
+                        path);
     if (!cli_reply_ok(reply))
         return cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
     if (files == 0) {
@@ -68,8 +72,6 @@ static int run(int argc, char **argv)
     rc = find_path(argv[1], &path);
     if (rc)
         return cli_fail(CLI_FAILED, "'%s': %s", argv[1], fb_strerror(rc));
-    if (!is_below_mount(path))
-        return cli_fail(CLI_FAILED, "%s is not below a Forebay mount", path);
     request = json_pack("{s:s, s:o}", "op", "evict", "path", fb_wire_path(path));
     rc = request ? cli_request_any(request, CLI_WORK_WAIT_NS, &reply, NULL, &error) : -ENOMEM;
     json_decref(request);
@@ -84,7 +86,8 @@ const struct cli_command cli_evict = {
     .name = "evict",
     .synopsis = "PATH",
     .summary = "Forget what is cached of a file, a directory or a whole mount",
-    .about = "PATH is a path below a mount, or a mount point. Everything at and below it is "
+    .about = "PATH is a path below a mount, or a mount point; or one at or below a source that "
+             "`forebay run` serves. Everything at and below it is "
              "forgotten, here and in the kernel, so the next access asks the source. With "
              "--consistency static this is how a change of the source is made visible.",
     .example = "  forebay evict /data/train/labels.csv\n"

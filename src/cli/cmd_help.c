@@ -14,11 +14,12 @@
 
 static const char overview_about[] =
     "Forebay keeps GPUs fed from slow storage: a directory on any file system becomes fast through "
-    "a mount that caches in memory and on disk.";
+    "a cache in memory and on disk, for everybody behind a mount, or for one program without.";
 
 static const char overview_example[] = "  forebay mount /nfs/imagenet /data\n"
                                        "  forebay status\n"
-                                       "  forebay umount /data\n";
+                                       "  forebay umount /data\n"
+                                       "  forebay run --source /nfs/imagenet -- python train.py\n";
 
 /* Paragraphs are ended by newlines; each is broken at WIDTH. */
 static void print_wrapped(FILE *out, const char *text)
@@ -67,14 +68,28 @@ static void print_fields(FILE *out)
         fprintf(out, "  %s\n      %s\n", fields[i].name, fields[i].help);
 }
 
-/* It is always in the foreground. */
-static void print_serve_flags(FILE *out, const struct fb_setting *table, size_t count)
+static bool is_without(const struct cli_command *command, const char *name)
 {
-    FB_AUTO_FREE struct fb_setting *rows = fb_alloc_array(count, sizeof *rows);
+    for (const char *const *w = command->without; w && *w; w++) {
+        if (strcmp(*w, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void print_flags(FILE *out, const struct cli_command *command)
+{
+    size_t own_count = 0;
+    size_t count;
+    const struct fb_setting *own = command->own ? command->own(&own_count) : NULL;
+    const struct fb_setting *table = command->table(&count);
+    FB_AUTO_FREE struct fb_setting *rows = fb_alloc_array(own_count + count, sizeof *rows);
     size_t used = 0;
 
+    for (size_t i = 0; rows && i < own_count; i++)
+        rows[used++] = own[i];
     for (size_t i = 0; rows && i < count; i++) {
-        if (strcmp(table[i].name, "foreground") != 0)
+        if (!is_without(command, table[i].name))
             rows[used++] = table[i];
     }
     fb_settings_help(rows, used, out);
@@ -82,20 +97,13 @@ static void print_serve_flags(FILE *out, const struct fb_setting *table, size_t 
 
 void cli_print_help(const struct cli_command *command, FILE *out)
 {
-    size_t count;
-
     fprintf(out, "Usage: forebay %s %s\n\n%s.\n\n", command->name, command->synopsis,
             command->summary);
     print_wrapped(out, command->about);
     fprintf(out, "\nExample:\n%s", command->example);
     if (command->table) {
-        const struct fb_setting *table = command->table(&count);
-
         fputc('\n', out);
-        if (command == &cli_serve)
-            print_serve_flags(out, table, count);
-        else
-            fb_settings_help(table, count, out);
+        print_flags(out, command);
     }
     if (command == &cli_status)
         print_fields(out);
@@ -156,6 +164,15 @@ static void print_roff_flag(FILE *out, const struct fb_setting *s)
     fputs(".\n", out);
 }
 
+static void print_roff_flags(FILE *out, const struct fb_setting *(*flags)(size_t *ret_count))
+{
+    size_t count;
+    const struct fb_setting *table = flags(&count);
+
+    for (size_t i = 0; i < count; i++)
+        print_roff_flag(out, &table[i]);
+}
+
 static void print_roff_command(FILE *out, const struct cli_command *c)
 {
     fputs(".SS forebay ", out);
@@ -167,13 +184,10 @@ static void print_roff_command(FILE *out, const struct cli_command *c)
     fputs(".PP\n.EX\n", out);
     print_roff(out, c->example);
     fputs(".EE\n", out);
-    if (c->table && c->table != fb_config_table) {
-        size_t count;
-        const struct fb_setting *table = c->table(&count);
-
-        for (size_t i = 0; i < count; i++)
-            print_roff_flag(out, &table[i]);
-    }
+    if (c->own)
+        print_roff_flags(out, c->own);
+    if (c->table && c->table != fb_config_table)
+        print_roff_flags(out, c->table);
 }
 
 void cli_print_manual(FILE *out)
@@ -190,12 +204,16 @@ void cli_print_manual(FILE *out)
         print_roff_command(out, *c);
     fputs(".SH SETTINGS\n", out);
     print_roff_paragraphs(
-        out, "Each is a flag of mount and serve, a variable (FOREBAY_ and the name in capitals, "
-             "with underscores) and a key of the file given with --config. A flag wins over a "
-             "variable, a variable over the file. Sizes are written 10G, durations 60s.");
+        out,
+        "Each is a flag of mount, run and serve, a variable (FOREBAY_ and the name in capitals, "
+        "with underscores) and a key of the file given with --config. A flag wins over a "
+        "variable, a variable over the file. Sizes are written 10G, durations 60s.");
     for (size_t i = 0; i < count; i++)
         print_roff_flag(out, &table[i]);
-    fputs(".SH EXIT STATUS\n0: done. 1: it could not be done. 2: it was not understood.\n", out);
+    fputs(
+        ".SH EXIT STATUS\n0: done. 1: it could not be done. 2: it was not understood. run: that of "
+        "the program.\n",
+        out);
     fputs(".SH FILES\n.TP\n.I /var/cache/forebay, ~/.cache/forebay\nThe cache, and its log.\n",
           out);
     fputs(".TP\n.I /run/forebay, $XDG_RUNTIME_DIR/forebay\nSockets of running daemons; "

@@ -22,7 +22,7 @@ static int mount_background(const struct fb_daemon_options *options,
                             const struct fb_mount_request *mount, struct fb_error *err)
 {
     json_t *request = mount_json(options->config, mount);
-    int rc = request ? cli_join(options, request, NULL, err) : -ENOMEM;
+    int rc = request ? cli_join(options, NULL, request, NULL, err) : -ENOMEM;
 
     json_decref(request);
     return rc;

@@ -38,6 +38,8 @@ static int run(int argc, char **argv)
     return status;
 }
 
+static const char *const without[] = {"foreground", NULL}; /* it always is */
+
 const struct cli_command cli_serve = {
     .name = "serve",
     .synopsis = "--config FILE [FLAG]...",
@@ -57,5 +59,6 @@ const struct cli_command cli_serve = {
                "\n"
                "  forebay serve --config /etc/forebay.conf\n",
     .table = fb_config_table,
+    .without = without,
     .run = run,
 };

@@ -39,24 +39,35 @@ static const struct fb_setting *flags(size_t *ret_count)
     return table;
 }
 
-static bool has_mount(const json_t *daemon, const char *mountpoint)
+/* Whether one of the objects in `list` has that path as its `key`. */
+static bool has_path(const json_t *list, const char *key, const char *wanted)
 {
     size_t i;
-    json_t *mount;
+    json_t *object;
 
-    json_array_foreach(json_object_get(daemon, "mounts"), i, mount)
+    json_array_foreach(list, i, object)
     {
         FB_AUTO_FREE char *path = NULL;
 
-        if (fb_wire_get_path(mount, "mountpoint", &path) == 0 && strcmp(path, mountpoint) == 0)
+        if (fb_wire_get_path(object, key, &path) == 0 && strcmp(path, wanted) == 0)
             return true;
     }
     return false;
 }
 
+static bool has_mount(const json_t *daemon, const char *mountpoint)
+{
+    return has_path(json_object_get(daemon, "mounts"), "mountpoint", mountpoint);
+}
+
+static bool serves(const json_t *daemon, const char *path)
+{
+    return has_mount(daemon, path) || has_path(json_object_get(daemon, "shares"), "source", path);
+}
+
 /* Appends the daemon at that socket, or a note that it does not answer. False: nobody listens
  * there. */
-static bool ask(const char *socket, const char *mountpoint, json_t *daemons)
+static bool ask(const char *socket, const char *path, json_t *daemons)
 {
     json_t *request = json_pack("{s:s}", "op", "status");
     json_t *reply = NULL;
@@ -64,10 +75,10 @@ static bool ask(const char *socket, const char *mountpoint, json_t *daemons)
                      : -ENOMEM;
 
     json_decref(request);
-    if (rc == 0 && cli_reply_ok(reply) && (!mountpoint || has_mount(reply, mountpoint))) {
+    if (rc == 0 && cli_reply_ok(reply) && (!path || serves(reply, path))) {
         json_object_del(reply, "ok");
         json_array_append(daemons, reply);
-    } else if (rc == -ETIMEDOUT && !mountpoint) {
+    } else if (rc == -ETIMEDOUT && !path) {
         fprintf(stderr, "forebay: the daemon at %s does not answer\n", socket);
     }
     json_decref(reply);
@@ -75,7 +86,7 @@ static bool ask(const char *socket, const char *mountpoint, json_t *daemons)
 }
 
 /* *ret_left: a daemon that was killed has left its socket. */
-static int ask_all(const char *mountpoint, json_t *daemons, bool *ret_left, struct fb_error *err)
+static int ask_all(const char *path, json_t *daemons, bool *ret_left, struct fb_error *err)
 {
     char **sockets;
     int rc = fb_runtime_sockets(&sockets, err);
@@ -83,7 +94,7 @@ static int ask_all(const char *mountpoint, json_t *daemons, bool *ret_left, stru
     if (rc)
         return rc;
     for (char **s = sockets; *s; s++) {
-        if (!ask(*s, mountpoint, daemons))
+        if (!ask(*s, path, daemons))
             *ret_left = true;
     }
     fb_runtime_sockets_free(sockets);
@@ -208,12 +219,13 @@ static int run(int argc, char **argv)
 
 const struct cli_command cli_status = {
     .name = "status",
-    .synopsis = "[MOUNTPOINT] [--json]",
+    .synopsis = "[MOUNTPOINT | SOURCE] [--json]",
     .summary = "Show the daemons of this user, their mounts and how well they cache",
-    .about = "Reads are those that reach the daemon: what the kernel's page cache answers is not "
-             "counted. Hits are reads answered from memory or disk, by count and by bytes; misses "
-             "waited for the source. Mounts of daemons that were killed are named on standard "
-             "error, with the remedy.",
+    .about =
+        "Reads are those that reach the daemon, or a program under `forebay run`: what the kernel's "
+        "page cache answers is not counted. Hits are reads answered from memory or disk, by count and by bytes; misses "
+        "waited for the source. Mounts of daemons that were killed are named on standard "
+        "error, with the remedy.",
     .example = "  forebay status\n"
                "  forebay status /data --json | jq '.daemons[0].hit_ratio'\n",
     .table = flags,

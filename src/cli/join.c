@@ -121,14 +121,14 @@ static int join(const char *home, const json_t *request, int64_t until_ns, json_
 /* ---- joining or starting ---- */
 
 /* owned_ns: since when the directory has had an owner that does not listen; 0: has not. */
-static int try_once(const struct fb_daemon_options *options, const json_t *request,
+static int try_once(const struct fb_daemon_options *options, char **others, const json_t *request,
                     int64_t until_ns, int64_t *owned_ns, json_t **ret_reply, struct fb_error *err)
 {
     const char *home = fb_config_home(options->config);
     int rc = join(home, request, until_ns, ret_reply, err);
 
     if (rc == JOIN_NOBODY) {
-        rc = cli_start_daemon(options, until_ns, err);
+        rc = cli_start_daemon(options, others, until_ns, err);
         if (rc == START_OWNED && *owned_ns == 0)
             *owned_ns = fb_now_ns();
         if (rc == START_OWNED)
@@ -147,8 +147,8 @@ static int try_once(const struct fb_daemon_options *options, const json_t *reque
 /* Two that ask at once, or one that asks while the last daemon closes its cache: whoever loses the
  * race tries again, until it is clear that the owner of the directory does not listen where we
  * look. */
-int cli_join(const struct fb_daemon_options *options, const json_t *request, json_t **ret_reply,
-             struct fb_error *err)
+int cli_join(const struct fb_daemon_options *options, char **others, const json_t *request,
+             json_t **ret_reply, struct fb_error *err)
 {
     const struct fb_config *config = options->config;
     int64_t until_ns = fb_now_ns() + fb_mount_settings_wait_ns(&config->mount) + ANSWER_MORE_NS;
@@ -156,7 +156,7 @@ int cli_join(const struct fb_daemon_options *options, const json_t *request, jso
 
     for (;;) {
         struct fb_error error = {""};
-        int rc = try_once(options, request, until_ns, &owned_ns, ret_reply, &error);
+        int rc = try_once(options, others, request, until_ns, &owned_ns, ret_reply, &error);
 
         if (rc != JOIN_AGAIN) {
             *err = error;

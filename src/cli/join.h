@@ -13,12 +13,12 @@
 #include "daemon/daemon.h"
 
 /* Sends `request` to the daemon that runs, and prints the notes in its reply; or starts one, with
- * `options`. When that one is ready it has what was asked for; it is sent the request all the same
+ * `options` and `others` as cli_start_daemon() has them. When that one is ready it has what was asked for; it is sent the request all the same
  * where the caller wants the reply (ret_reply is not NULL).
  * START_CHILD, START_INTERRUPTED (cli/start.h); all other failures are negative, with a sentence.
  */
-FB_MUST_CHECK int cli_join(const struct fb_daemon_options *options, const json_t *request,
-                           json_t **ret_reply, struct fb_error *err);
+FB_MUST_CHECK int cli_join(const struct fb_daemon_options *options, char **others,
+                           const json_t *request, json_t **ret_reply, struct fb_error *err);
 
 /* Parts of a request: the settings of a mount, and what is asked of the cache beyond the defaults,
  * which a daemon that runs can only say that it does not do. NULL without memory. */

@@ -4,12 +4,13 @@
 
 #include "cli/cli.h"
 #include "cli/mount_options.h"
+#include "cli/preload.h"
 #include "core/mem.h"
 
 #define NAME_SIZE_MAX 16 /* of a command */
 
 static const struct cli_command *const commands[] = {
-    &cli_mount, &cli_umount, &cli_status, &cli_evict, &cli_serve, &cli_version, NULL,
+    &cli_mount, &cli_umount, &cli_run, &cli_status, &cli_evict, &cli_serve, &cli_version, NULL,
 };
 
 const struct cli_command *const *cli_commands(void)
@@ -207,7 +208,10 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int status = dispatch(argc, argv);
+    int status;
+
+    cli_preload_shed(argv);
+    status = dispatch(argc, argv);
 
     /* A full disk or a closed pipe must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_OK)

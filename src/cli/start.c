@@ -26,6 +26,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "daemon/last_error.h"
 #include "daemon/mountinfo.h"
 #include "daemon/wire.h"
 
@@ -117,12 +118,14 @@ static void close_inherited(int keep)
     close_range((unsigned)keep + 1, ~0U, 0);
 }
 
-static void run_daemon(const struct fb_daemon_options *asked, int fd)
+static void run_daemon(const struct fb_daemon_options *asked, char **others, int fd)
 {
     struct fb_daemon_options options = *asked;
     struct fb_error error = {""};
     int rc;
 
+    for (char **word = others; word && *word; word++)
+        memset(*word, 0, strlen(*word));
     options.ready = daemon_ready;
     options.arg = &fd;
     setsid();
@@ -223,11 +226,13 @@ static int fork_child(struct child *ret_child, int *ret_fd, struct fb_error *err
     int pipes[2];
     int rc;
 
-    if (pipe2(pipes, O_CLOEXEC) != 0)
-        return fb_error_set(err, -errno, "cannot make a pipe: %s", fb_strerror(errno));
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        rc = fb_last_error();
+        return fb_error_set(err, rc, "cannot make a pipe: %s", fb_strerror(rc));
+    }
     fflush(NULL);
     *ret_child = (struct child){.pid = fork(), .pipe = -1};
-    rc = ret_child->pid < 0 ? -errno : 0;
+    rc = ret_child->pid < 0 ? fb_last_error() : 0;
     if (ret_child->pid == 0) {
         close(pipes[0]);
         *ret_fd = pipes[1];
@@ -243,17 +248,17 @@ static int fork_child(struct child *ret_child, int *ret_fd, struct fb_error *err
 }
 
 /* START_CHILD: it is the daemon that returns. */
-static int start_and_wait(const struct fb_daemon_options *options, int signals, int64_t until_ns,
-                          struct fb_error *err)
+static int start_and_wait(const struct fb_daemon_options *options, char **others, int signals,
+                          int64_t until_ns, struct fb_error *err)
 {
-    struct child child;
+    struct child child = {.pid = -1, .pipe = -1};
     int fd = -1;
     int rc = fork_child(&child, &fd, err);
 
     if (rc)
         return rc;
     if (child.pid == 0) {
-        run_daemon(options, fd);
+        run_daemon(options, others, fd);
         return START_CHILD;
     }
     rc = wait_for_daemon(&child, options, signals, until_ns, err);
@@ -293,10 +298,10 @@ static int wait_for_starter(const struct child *child, int signals, int64_t unti
     return m.outcome ? fb_error_set(err, m.outcome, "%s", m.error.text) : 0;
 }
 
-int cli_start_daemon(const struct fb_daemon_options *options, int64_t until_ns,
+int cli_start_daemon(const struct fb_daemon_options *options, char **others, int64_t until_ns,
                      struct fb_error *err)
 {
-    struct child child;
+    struct child child = {.pid = -1, .pipe = -1};
     sigset_t mask;
     sigset_t before;
     int signals;
@@ -312,7 +317,7 @@ int cli_start_daemon(const struct fb_daemon_options *options, int64_t until_ns,
     if (rc == 0 && child.pid == 0) {
         struct fb_error error = {""};
 
-        rc = start_and_wait(options, signals, until_ns, &error);
+        rc = start_and_wait(options, others, signals, until_ns, &error);
         if (rc == START_CHILD)
             return rc;
         tell(fd, rc, &error);

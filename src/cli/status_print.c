@@ -95,6 +95,17 @@ static void print_head(FILE *out, const json_t *daemon)
     fputc('\n', out);
 }
 
+static void print_health(FILE *out, const json_t *source)
+{
+    uint64_t stuck = number(source, "source_stuck");
+
+    cli_print_text(out, text(source, "consistency"));
+    fputs(", source ", out);
+    cli_print_text(out, text(source, "health"));
+    if (stuck)
+        fprintf(out, ", %llu requests stuck", (unsigned long long)stuck);
+}
+
 static void print_mounts(FILE *out, const json_t *mounts)
 {
     size_t i;
@@ -102,22 +113,43 @@ static void print_mounts(FILE *out, const json_t *mounts)
 
     json_array_foreach(mounts, i, mount)
     {
-        uint64_t stuck = number(mount, "source_stuck");
-
         fputs(i ? "           " : "  mounts   ", out);
         print_path(out, mount, "mountpoint");
         fputs("  from ", out);
         print_path(out, mount, "source");
-        fprintf(out, "  (");
-        cli_print_text(out, text(mount, "consistency"));
-        fprintf(out, ", source ");
-        cli_print_text(out, text(mount, "health"));
-        if (stuck)
-            fprintf(out, ", %llu requests stuck", (unsigned long long)stuck);
+        fputs("  (", out);
+        print_health(out, mount);
         fputs(")\n", out);
     }
     if (json_array_size(mounts) == 0)
         fputs("  mounts   none\n", out);
+}
+
+static void print_shares(FILE *out, const json_t *d)
+{
+    const json_t *shares = json_object_get(d, "shares");
+    const json_t *counters = json_object_get(d, "counters");
+    char hits[NUMBER_SIZE];
+    char bytes[FB_UNITS_TEXT_MAX];
+    size_t i;
+    json_t *share;
+
+    json_array_foreach(shares, i, share)
+    {
+        uint64_t programs = number(share, "programs");
+
+        fputs(i ? "           " : "  shares   ", out);
+        print_path(out, share, "source");
+        fprintf(out, "  to %llu program%s  (", (unsigned long long)programs,
+                programs == 1 ? "" : "s");
+        print_health(out, share);
+        fputs(")\n", out);
+    }
+    if (json_array_size(shares) || number(counters, "client_hits"))
+        fprintf(out, "  clients  %llu connected, with %s hits of their own, %s\n",
+                (unsigned long long)number(d, "clients"),
+                format_count(hits, number(counters, "client_hits")),
+                fb_format_size(bytes, number(counters, "client_hit_bytes")));
 }
 
 static void print_line(FILE *out, const char *label, const char *n, const char *bytes,
@@ -176,6 +208,7 @@ void cli_print_daemon(FILE *out, const json_t *daemon)
 
     print_head(out, daemon);
     print_mounts(out, json_object_get(daemon, "mounts"));
+    print_shares(out, daemon);
     print_reads(out, daemon);
     json_array_foreach(json_object_get(daemon, "tiers"), i, tier)
     {

@@ -215,9 +215,22 @@ static int take_attach(const json_t *request, const struct ucred *peer, struct a
     return rc;
 }
 
+/* Two sources of a request may be one. */
 static void add_root(void *arg, const char *name)
 {
-    json_array_append_new(json_object_get(arg, "roots"), fb_wire_path(name));
+    json_t *roots = json_object_get(arg, "roots");
+    json_t *root = fb_wire_path(name);
+    size_t i;
+    json_t *other;
+
+    json_array_foreach(roots, i, other)
+    {
+        if (json_equal(root, other)) {
+            json_decref(root);
+            return;
+        }
+    }
+    json_array_append_new(roots, root);
 }
 
 static void add_note(void *arg, const char *sentence)
