@@ -147,26 +147,41 @@ bool fb_client_owns(struct fb_client *client, int fd)
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         if (atomic_load_explicit(&client->connections[i].fd, memory_order_relaxed) == fd)
             return true;
+    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
+        if (atomic_load_explicit(&client->sessions[i].anchor.fd, memory_order_relaxed) == fd)
+            return true;
     return false;
 }
 
-static uint64_t inode_of(int fd)
+uint64_t fb_client_socket_ino(int fd)
 {
     struct stat st;
 
     return fb_sys_fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-/* The connection is ours (BUSY). */
-static void adopt(struct fb_client *client, struct fb_client_connection *c, int fd)
+static void note_fd(struct fb_client *client, int fd)
 {
     uint32_t low = atomic_load(&client->low_fd);
 
-    c->ino = inode_of(fd);
-    atomic_store(&c->fd, fd);
     while ((low == 0 || (uint32_t)fd < low) &&
            !atomic_compare_exchange_weak(&client->low_fd, &low, (uint32_t)fd))
         continue;
+}
+
+/* A number that has become something else is not ours to close. */
+static void close_ours(int fd, uint64_t ino)
+{
+    if (fd >= 0 && ino != 0 && fb_client_socket_ino(fd) == ino)
+        fb_sys_close(fd);
+}
+
+/* The connection is ours (BUSY). */
+static void adopt(struct fb_client *client, struct fb_client_connection *c, int fd)
+{
+    c->ino = fb_client_socket_ino(fd);
+    atomic_store(&c->fd, fd);
+    note_fd(client, fd);
 }
 
 static struct fb_client_connection *claim(struct fb_client *client, int state)
@@ -182,49 +197,57 @@ static struct fb_client_connection *claim(struct fb_client *client, int state)
     return NULL;
 }
 
-void fb_client_keep(struct fb_client *client, int fd)
-{
-    struct fb_client_connection *c = claim(client, FREE);
-
-    if (!c) {
-        fb_sys_close(fd);
-        return;
-    }
-    adopt(client, c, fd);
-    atomic_store(&c->state, IDLE);
-}
-
 static void abandon(struct fb_client_connection *c)
 {
-    int fd = atomic_exchange(&c->fd, -1);
-
-    /* A number that has become something else is not ours to close. */
-    if (fd >= 0 && c->ino != 0 && inode_of(fd) == c->ino)
-        fb_sys_close(fd);
+    close_ours(atomic_exchange(&c->fd, -1), c->ino);
     atomic_store(&c->state, FREE);
 }
 
+/* ---- the area's connection ---- */
+
+void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, int fd)
+{
+    session->anchor.ino = fb_client_socket_ino(fd);
+    session->anchor.asked = false;
+    session->anchor.got = 0;
+    session->anchor.retry_ns = 0;
+    atomic_store(&session->anchor.fd, fd);
+    note_fd(client, fd);
+}
+
+void fb_client_cut_anchor(struct fb_session *session)
+{
+    close_ours(atomic_exchange(&session->anchor.fd, -1), session->anchor.ino);
+}
+
+void fb_client_disconnect(struct fb_client *client)
+{
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
+        abandon(&client->connections[i]);
+    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
+        fb_client_cut_anchor(&client->sessions[i]);
+}
+
 /* In a forked child: an area of its own. The old one stays mapped: others may just be writing to
- * it. */
-static void take_area(struct fb_client *client, struct fb_session *s,
-                      const struct fb_client_welcome *w, const int *fds, unsigned fd_count)
+ * it. True: it has one. */
+static bool take_area(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
+                      unsigned fd_count)
 {
     void *area;
 
-    if (w->instance != s->layout.h.instance || w->area_bytes != fb_client_area_bytes() ||
-        fd_count != 2u + (w->dram_bytes > 0))
-        return;
+    if (w->area_bytes != fb_client_area_bytes() || fd_count != 2u + (w->dram_bytes > 0))
+        return false;
     area =
         fb_sys_mmap(NULL, w->area_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[fd_count - 1], 0);
     if (area == MAP_FAILED)
-        return;
+        return false;
     atomic_store(&s->area, area);
-    atomic_store(&client->area_lost, false);
+    return true;
 }
 
-static int greet(struct fb_client *client, struct fb_session *s, int fd)
+/* Says hello on a new connection. 1: it is the session's anchor now, not one to ask on. */
+static int greet(struct fb_client *client, struct fb_session *s, int fd, bool memory)
 {
-    bool memory = atomic_load(&client->area_lost);
     struct fb_client_welcome welcome;
     char ignored[4096];
     int fds[3];
@@ -238,11 +261,37 @@ static int greet(struct fb_client *client, struct fb_session *s, int fd)
         rc = fb_client_receive(s, fd, ignored, part, NULL, NULL);
         rest -= part;
     }
-    if (rc == 0 && memory)
-        take_area(client, s, &welcome, fds, fd_count);
+    /* Killed and started anew before we noticed: file ids of the one mean nothing in the tables of
+     * the other. */
+    if (rc == 0 && welcome.instance != s->layout.h.instance) {
+        fb_client_drop_session(client, s);
+        atomic_store_explicit(&client->retry_ns, 0, memory_order_relaxed);
+        rc = -ESTALE;
+    }
+    if (rc == 0 && memory && take_area(s, &welcome, fds, fd_count)) {
+        fb_client_set_anchor(client, s, fd);
+        atomic_store(&client->area_lost, false);
+        rc = 1;
+    }
     for (unsigned i = 0; i < fd_count; i++)
         fb_sys_close(fds[i]);
     return rc;
+}
+
+/* When the daemon has no area to spare, this process does without. */
+void fb_client_anchor(struct fb_client *client, struct fb_session *session)
+{
+    int fd, rc;
+
+    if (fb_likely(!atomic_load_explicit(&client->area_lost, memory_order_relaxed)) ||
+        atomic_exchange(&client->anchoring, true))
+        return;
+    fd = fb_client_connect(client);
+    rc = fd < 0 ? fd : greet(client, session, fd, true);
+    if (rc != 1 && fd >= 0)
+        fb_sys_close(fd);
+    if (rc < 0)
+        atomic_store(&client->anchoring, false);
 }
 
 /* A connection that works, BUSY; NULL: none can be had. */
@@ -251,8 +300,9 @@ static struct fb_client_connection *obtain(struct fb_client *client, struct fb_s
     struct fb_client_connection *c;
     int fd;
 
+    fb_client_anchor(client, session);
     for (int i = 0; i < CLAIM_TRIES && (c = claim(client, IDLE)) != NULL; i++) {
-        if (c->ino != 0 && inode_of(atomic_load(&c->fd)) == c->ino)
+        if (c->ino != 0 && fb_client_socket_ino(atomic_load(&c->fd)) == c->ino)
             return c;
         abandon(c);
     }
@@ -260,7 +310,7 @@ static struct fb_client_connection *obtain(struct fb_client *client, struct fb_s
     if (!c)
         return NULL;
     fd = fb_client_connect(client);
-    if (fd >= 0 && greet(client, session, fd) == 0) {
+    if (fd >= 0 && greet(client, session, fd, false) == 0) {
         adopt(client, c, fd);
         return c;
     }

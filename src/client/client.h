@@ -12,7 +12,8 @@
  * Sessions. A session is the memory of one run of the daemon, mapped at the first need. When that
  * daemon has gone, empty memory is laid over its mappings, in one step: whoever was just reading
  * there finds generations of 0, which no record has, and asks; nothing is ever unmapped under a
- * reader, and the memory is free. A later daemon is a new session, FB_CLIENT_SESSIONS at most.
+ * reader, and the memory is free. Only where pointers were handed out it stays until the last is
+ * released. A later daemon is a new session, FB_CLIENT_SESSIONS at most.
  *
  * Nothing here allocates with malloc, prints, aborts, or holds a lock that another process or a
  * signal handler could wait for. Every wait ends: when the daemon shows no sign of life for
@@ -53,7 +54,23 @@ struct fb_client_place {
 struct fb_session {
     struct fb_layout layout;
     _Atomic(struct fb_client_area *) area; /* NULL: none */
-    uint8_t *touched;                      /* one a stretch of DRAM: how often it was read here */
+    _Atomic uint8_t *touched;              /* one a stretch of DRAM: how often it was read here */
+    _Atomic uint32_t pointers;             /* into DRAM, handed out, here or before a fork */
+    uint32_t credits;                      /* segments that may be pinned: pins.lock */
+
+    /* The connection that the area, and with it every pin, hangs on in the daemon. It asks for
+     * credits and is used for nothing else, so that nothing that goes wrong elsewhere closes it. */
+    struct fb_client_anchor {
+        _Atomic int fd; /* -1: none */
+        uint64_t ino;
+        int64_t retry_ns; /* no question for credits before that */
+        bool asked;       /* the answer, or the rest of it, is still to come */
+        size_t got;
+        struct fb_client_reply reply;
+    } anchor; /* all but fd: whoever has set pins.asking */
+
+    char *roots; /* what places point into */
+    size_t roots_bytes;
     uint32_t place_count;
     struct fb_client_place places[FB_CLIENT_ROOTS_MAX];
 };
@@ -73,15 +90,14 @@ struct fb_client {
     _Atomic(struct fb_session *) session; /* NULL: none now */
     _Atomic uint32_t session_count;
     _Atomic bool area_lost;  /* the session's area is that of the process we were forked from */
+    _Atomic bool anchoring;  /* somebody gets a new one */
     _Atomic uint32_t low_fd; /* no descriptor of ours is below; 0: there is none */
     struct fb_session sessions[FB_CLIENT_SESSIONS];
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
 
     struct fb_client_pins {
         _Atomic bool lock;
-        _Atomic uint32_t pointers; /* handed out */
-        uint32_t credits;          /* segments that may be pinned */
-        int64_t retry_ns;          /* no question for more of them before that */
+        _Atomic bool asking; /* somebody asks for credits */
 
         struct {
             const struct fb_session *session;
@@ -108,6 +124,8 @@ struct fb_client_file {
 /* `client` is zeroed memory. False: the socket's name is too long. */
 FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
 void fb_client_forked(struct fb_client *client);
+/* Gives everything back: nobody uses the client, its files or its pointers any more. */
+void fb_client_fini(struct fb_client *client);
 /* This process is no longer who it was (setuid, chroot ...): all is passed from now on. */
 void fb_client_turn_off(struct fb_client *client);
 /* One of our own descriptors, which the program must not close. */

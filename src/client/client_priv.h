@@ -13,7 +13,9 @@
 
 int64_t fb_client_now_ns(void);
 bool fb_client_alive(const struct fb_session *session, int64_t now_ns);
+/* No longer the session to use. Its memory goes when there is no pointer into it. */
 void fb_client_drop_session(struct fb_client *client, struct fb_session *session);
+void fb_client_clear_session(struct fb_session *session);
 
 /* HELLO for memory: receives the reply, the welcome, and at most `*fd_count` descriptors. */
 FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool memory,
@@ -23,13 +25,17 @@ FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool
 /* ---- ask.c ---- */
 
 FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
+uint64_t fb_client_socket_ino(int fd); /* 0: it is none */
+/* `fd` has said hello for the session's area, and is kept as long as that. */
+void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, int fd);
+/* After a fork, once: an area and an anchor of this process's own. */
+void fb_client_anchor(struct fb_client *client, struct fb_session *session);
+void fb_client_cut_anchor(struct fb_session *session);
+void fb_client_disconnect(struct fb_client *client);
 FB_MUST_CHECK int fb_client_send(int fd, struct fb_client_request *request, const char *path);
 /* Waits as long as the daemon of `session` lives; without one, FB_CLIENT_BEAT_LATE_NS. */
 FB_MUST_CHECK int fb_client_receive(const struct fb_session *session, int fd, void *ret_data,
                                     size_t bytes, int *fds, unsigned *fd_count);
-/* A connection that has said hello. */
-void fb_client_keep(struct fb_client *client, int fd);
-
 /* One question and its answer: the reply's result, and *ret_bytes of `data`, at most max;
  * -FB_CLIENT_GONE: there was no answer. */
 FB_MUST_CHECK int fb_client_ask(struct fb_client *client, struct fb_client_request *request,

@@ -119,11 +119,13 @@ static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
 
     for (uint64_t i = at / FB_STRETCH_SIZE; i <= (at + bytes - 1) / FB_STRETCH_SIZE; i++) {
         uint64_t from = i * FB_STRETCH_SIZE;
+        uint8_t times = atomic_load_explicit(&s->touched[i], memory_order_relaxed);
 
-        /* Plain, and raced for: at worst it is done twice, or late. */
-        if (fb_likely(s->touched[i] >= POPULATE_FROM))
+        /* Raced for: at worst it is done twice, or late. */
+        if (fb_likely(times >= POPULATE_FROM))
             continue;
-        if (++s->touched[i] == POPULATE_FROM)
+        atomic_store_explicit(&s->touched[i], ++times, memory_order_relaxed);
+        if (times == POPULATE_FROM)
             (void)fb_sys(SYS_madvise, s->layout.dram + from,
                          dram - from < FB_STRETCH_SIZE ? dram - from : FB_STRETCH_SIZE,
                          MADV_POPULATE_READ, 0);
@@ -245,11 +247,23 @@ static int64_t ask_read(struct fb_client *client, const struct fb_client_file *f
         .offset = offset,
         .version = file->attr.version,
     };
+    const struct fb_session *s = fb_client_session(client);
     struct fb_client_reply reply;
     size_t got = 0;
-    int rc = fb_client_ask(client, &request, file->full + file->path_at, &reply, ret_data,
-                           request.length, &got);
+    int rc;
 
+    /* Another daemon counts its sources anew, and may have this one below another path. */
+    if (!s)
+        return -FB_CLIENT_GONE;
+    if (s != file->session) {
+        const struct fb_client_place *place = fb_client_place(s, file->full);
+
+        if (!place || place->path_len + 1u != file->path_at)
+            return -FB_CLIENT_GONE;
+        request.source = place->source;
+    }
+    rc = fb_client_ask(client, &request, file->full + file->path_at, &reply, ret_data,
+                       request.length, &got);
     return rc < 0 ? rc : (int64_t)got;
 }
 

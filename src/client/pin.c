@@ -14,7 +14,7 @@
 #define CREDITS_AT_ONCE 16u
 #define RETRY_NS        1000000000LL
 
-/* Of this process only; acquire and release are not for signal handlers. */
+/* Of this process only, and never for long; acquire and release are not for signal handlers. */
 static void lock(struct fb_client_pins *pins)
 {
     while (atomic_exchange_explicit(&pins->lock, true, memory_order_acquire))
@@ -36,59 +36,103 @@ static int find_slot(const struct fb_client_pins *pins, const struct fb_session 
     return -1;
 }
 
-static int free_slot(const struct fb_client_pins *pins)
+/* Slots of one number serve all sessions: those of an old one are few and short-lived. */
+static int free_slot(const struct fb_client_pins *pins, const struct fb_session *s)
 {
     uint32_t used = 0;
     int unused = -1;
 
     for (uint32_t i = 0; i < FB_CLIENT_HAZARDS; i++) {
-        if (pins->slots[i].pointers > 0)
-            used++;
-        else
+        if (pins->slots[i].pointers == 0)
             unused = (int)i;
+        else if (pins->slots[i].session == s)
+            used++;
     }
-    return used < pins->credits ? unused : -1;
+    return used < s->credits ? unused : -1;
 }
 
-static void want_credits(struct fb_client *client)
+/* ---- credits ---- */
+
+/* The rest of the answer, as long as the daemon lives. It may come later than anybody waits for it:
+ * then it is read by the next who asks. */
+static bool hear(const struct fb_session *s, struct fb_client_anchor *a, int fd)
+{
+    while (a->got < sizeof a->reply) {
+        int64_t n = fb_sys6(SYS_recvfrom, fd, (long)((uint8_t *)&a->reply + a->got),
+                            (long)(sizeof a->reply - a->got), 0, 0, 0);
+
+        if (n == -EINTR || n == -EAGAIN) {
+            if (!fb_client_alive(s, fb_client_now_ns()))
+                return false;
+            continue;
+        }
+        if (n <= 0)
+            return false;
+        a->got += (size_t)n;
+    }
+    return true;
+}
+
+/* Segments granted. The caller has set pins.asking. */
+static uint32_t ask_for_credits(struct fb_client *client, struct fb_session *s)
 {
     struct fb_client_request request = {.op = FB_CLIENT_PIN, .length = CREDITS_AT_ONCE};
-    struct fb_client_pins *pins = &client->pins;
-    struct fb_client_reply reply;
-    int granted;
+    struct fb_client_anchor *a = &s->anchor;
+    int64_t now_ns = fb_client_now_ns();
+    uint32_t granted = 0;
+    int fd;
 
-    if (fb_client_now_ns() < pins->retry_ns)
-        return;
-    granted = fb_client_ask(client, &request, "", &reply, NULL, 0, NULL);
-    if (granted > 0)
-        pins->credits += (uint32_t)fb_min_u64((uint32_t)granted, CREDITS_AT_ONCE);
-    else
-        pins->retry_ns = fb_client_now_ns() + RETRY_NS;
+    if (now_ns < a->retry_ns || !fb_client_alive(s, now_ns))
+        return 0;
+    fb_client_anchor(client, s);
+    fd = atomic_load(&a->fd);
+    if (atomic_load(&client->area_lost) || fd < 0 || fb_client_socket_ino(fd) != a->ino)
+        return 0;
+    if (!a->asked) {
+        a->got = 0;
+        a->asked = fb_client_send(fd, &request, "") == 0;
+    }
+    if (a->asked && hear(s, a, fd)) {
+        a->asked = false;
+        if (a->reply.magic == FB_CLIENT_MAGIC && a->reply.bytes == 0 && a->reply.result > 0)
+            granted = (uint32_t)fb_min_u64((uint32_t)a->reply.result, CREDITS_AT_ONCE);
+    }
+    if (granted == 0)
+        a->retry_ns = fb_client_now_ns() + RETRY_NS;
+    return granted;
 }
 
-/* One more pointer into a segment. False: no slot to be had. */
-static bool hold(struct fb_client *client, struct fb_session *s, uint32_t segment)
+/* Without the lock: the daemon may take its time. Others copy meanwhile. */
+static void want_credits(struct fb_client *client, struct fb_session *s)
 {
     struct fb_client_pins *pins = &client->pins;
+    uint32_t granted;
+
+    if (atomic_exchange(&pins->asking, true))
+        return;
+    granted = ask_for_credits(client, s);
+    lock(pins);
+    s->credits += granted;
+    unlock(pins);
+    atomic_store(&pins->asking, false);
+}
+
+/* ---- pointers ---- */
+
+/* One more pointer into a segment. False: no slot to be had. */
+static bool try_hold(struct fb_client *client, struct fb_session *s, uint32_t segment)
+{
+    struct fb_client_pins *pins = &client->pins;
+    struct fb_client_area *area;
     int slot;
 
     lock(pins);
+    area = atomic_load(&s->area);
     slot = find_slot(pins, s, segment);
-    if (slot < 0) {
-        slot = free_slot(pins);
-        if (slot < 0) {
-            want_credits(client);
-            slot = free_slot(pins);
-        }
+    /* Not the area of the process we were forked from. */
+    if (slot < 0 && area && !atomic_load(&client->area_lost)) {
+        slot = free_slot(pins, s);
         if (slot >= 0) {
-            struct fb_client_area *area = atomic_load(&s->area);
-
-            /* Not the area of the process we were forked from: the answer that brought credits
-             * brought our own. */
-            if (!area || atomic_load(&client->area_lost)) {
-                unlock(pins);
-                return false;
-            }
             pins->slots[slot].session = s;
             pins->slots[slot].segment = segment;
             atomic_store(&area->hazards[slot], segment + 1);
@@ -96,7 +140,7 @@ static bool hold(struct fb_client *client, struct fb_session *s, uint32_t segmen
     }
     if (slot >= 0) {
         pins->slots[slot].pointers++;
-        atomic_fetch_add(&pins->pointers, 1);
+        atomic_fetch_add(&s->pointers, 1);
     }
     unlock(pins);
     /* Pairs with the fence in the daemon's guard. */
@@ -104,9 +148,18 @@ static bool hold(struct fb_client *client, struct fb_session *s, uint32_t segmen
     return slot >= 0;
 }
 
-static void let_go(struct fb_client *client, const struct fb_session *s, uint32_t segment)
+static bool hold(struct fb_client *client, struct fb_session *s, uint32_t segment)
+{
+    if (fb_likely(try_hold(client, s, segment)))
+        return true;
+    want_credits(client, s);
+    return try_hold(client, s, segment);
+}
+
+static void let_go(struct fb_client *client, struct fb_session *s, uint32_t segment)
 {
     struct fb_client_pins *pins = &client->pins;
+    bool last = false;
     int slot;
 
     lock(pins);
@@ -114,12 +167,15 @@ static void let_go(struct fb_client *client, const struct fb_session *s, uint32_
     if (slot >= 0) {
         struct fb_client_area *area = atomic_load(&s->area);
 
-        atomic_fetch_sub(&pins->pointers, 1);
         /* Release: what was read through the pointer was read before. */
         if (--pins->slots[slot].pointers == 0 && area)
             atomic_store_explicit(&area->hazards[slot], 0, memory_order_release);
+        last = atomic_fetch_sub(&s->pointers, 1) == 1;
     }
     unlock(pins);
+    /* Its daemon has gone, and so has the last who looked at its bytes. */
+    if (last && atomic_load(&client->session) != s)
+        fb_client_clear_session(s);
 }
 
 const void *fb_client_acquire(struct fb_client *client, const struct fb_client_file *file,
@@ -134,7 +190,8 @@ const void *fb_client_acquire(struct fb_client *client, const struct fb_client_f
     if (!s->layout.dram || atomic_load(&client->session) != s || !fb_client_find(s, key, &spot) ||
         in_item >= spot.length || !hold(client, s, fb_loc_segment(spot.loc)))
         return NULL;
-    if (!fb_client_still_good(file, spot.loc)) {
+    /* The session once more, too: one that was dropped before it was pinned is empty memory. */
+    if (atomic_load(&client->session) != s || !fb_client_still_good(file, spot.loc)) {
         let_go(client, s, fb_loc_segment(spot.loc));
         return NULL;
     }
@@ -149,7 +206,7 @@ void fb_client_release(struct fb_client *client, const void *data)
     const uint8_t *at = data;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct fb_session *s = &client->sessions[i];
+        struct fb_session *s = &client->sessions[i];
         const struct fb_layout_header *h = &s->layout.h;
 
         if (s->layout.dram && at >= s->layout.dram &&

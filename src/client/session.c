@@ -13,8 +13,9 @@
 
 #include "client/client_priv.h"
 
-#define RETRY_NS   1000000000LL /* between attempts to reach a daemon that is not there */
-#define GROUPS_MAX 1024
+#define RETRY_NS     1000000000LL /* between attempts to reach a daemon that is not there */
+#define RETRY_FACTOR 10           /* and so many times as long as the last one took */
+#define GROUPS_MAX   1024
 
 int64_t fb_client_now_ns(void)
 {
@@ -43,6 +44,8 @@ bool fb_client_init(struct fb_client *client, const char *socket)
     memcpy(client->socket, socket, len + 1);
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         atomic_init(&client->connections[i].fd, -1);
+    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
+        atomic_init(&client->sessions[i].anchor.fd, -1);
     atomic_init(&client->pid, fb_sys_getpid());
     return true;
 }
@@ -131,14 +134,27 @@ static void *map(int fd, uint64_t bytes, int protection)
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* The area comes last, and nothing fails after it. */
-static void unmap_all(struct fb_session *s, const struct fb_client_welcome *w)
+static uint64_t dram_bytes(const struct fb_session *s)
 {
+    return s->layout.h.dram_segments * s->layout.h.dram_segment_bytes;
+}
+
+static void unmap_all(struct fb_session *s, uint64_t tables, uint64_t dram)
+{
+    struct fb_client_area *area = atomic_load(&s->area);
+
     if (s->layout.base)
-        fb_sys_munmap(s->layout.base, w->tables_bytes);
+        fb_sys_munmap(s->layout.base, tables);
     if (s->layout.dram)
-        fb_sys_munmap((void *)(uintptr_t)s->layout.dram, w->dram_bytes);
+        fb_sys_munmap((void *)(uintptr_t)s->layout.dram, dram);
+    if (s->touched)
+        fb_sys_munmap((void *)(uintptr_t)s->touched, dram / FB_STRETCH_SIZE + 1);
+    if (s->roots)
+        fb_sys_munmap(s->roots, s->roots_bytes);
+    if (area)
+        fb_sys_munmap(area, fb_client_area_bytes());
     memset(s, 0, sizeof *s);
+    atomic_init(&s->anchor.fd, -1);
 }
 
 static bool map_all(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
@@ -194,17 +210,15 @@ static bool settle_in(struct fb_client *client, int fd, struct fb_session *s,
                       const struct fb_client_welcome *w, size_t rest, const int *fds,
                       unsigned fd_count)
 {
-    char *roots;
-
     if (!same_identity(w)) {
         fb_client_turn_off(client);
         return false;
     }
-    /* Never given back: the session's places lie in it. */
-    roots = fb_sys_memory(rest + 1);
-    return roots && fb_client_receive(NULL, fd, roots, rest, NULL, NULL) == 0 &&
-           take_places(s, (uint32_t)fb_min_u64(w->roots, FB_CLIENT_ROOTS_MAX), roots,
-                       roots + rest) &&
+    s->roots_bytes = rest + 1;
+    s->roots = fb_sys_memory(s->roots_bytes);
+    return s->roots && fb_client_receive(NULL, fd, s->roots, rest, NULL, NULL) == 0 &&
+           take_places(s, (uint32_t)fb_min_u64(w->roots, FB_CLIENT_ROOTS_MAX), s->roots,
+                       s->roots + rest) &&
            map_all(s, w, fds, fd_count);
 }
 
@@ -220,7 +234,7 @@ static int begin(struct fb_client *client, int fd, struct fb_session *s)
     for (unsigned i = 0; i < fd_count; i++)
         fb_sys_close(fds[i]);
     if (good && !in)
-        unmap_all(s, &welcome);
+        unmap_all(s, welcome.tables_bytes, welcome.dram_bytes);
     return in ? 0 : FB_CLIENT_PASS;
 }
 
@@ -241,19 +255,37 @@ static struct fb_session *open_session(struct fb_client *client)
         fb_sys_close(fd);
         return NULL;
     }
-    fb_client_keep(client, fd);
+    fb_client_set_anchor(client, s, fd);
     atomic_store(&client->session_count, no + 1);
-    client->pins.credits = 0;
     atomic_store(&client->area_lost, false);
     /* Release: who finds the session finds it complete. */
     atomic_store_explicit(&client->session, s, memory_order_release);
     return s;
 }
 
+/* The session shows no life. Its daemon may hang, and go on some day; or it has gone, and whoever
+ * answers is another. */
+static bool is_another(struct fb_client *client, const struct fb_session *s)
+{
+    struct fb_client_welcome welcome;
+    unsigned fd_count = 0;
+    size_t rest;
+    int fd, rc;
+
+    if (atomic_load(&fb_layout_live(&s->layout)->closed) != 0)
+        return true;
+    fd = fb_client_connect(client);
+    if (fd < 0)
+        return true;
+    rc = fb_client_hello(s, fd, false, &welcome, &rest, NULL, &fd_count);
+    fb_sys_close(fd);
+    return rc == 0 && welcome.instance != s->layout.h.instance;
+}
+
 struct fb_session *fb_client_session(struct fb_client *client)
 {
     struct fb_session *s = atomic_load_explicit(&client->session, memory_order_acquire);
-    int64_t now_ns;
+    int64_t now_ns, end_ns;
 
     if (fb_unlikely(atomic_load_explicit(&client->off, memory_order_relaxed)))
         return NULL;
@@ -264,40 +296,45 @@ struct fb_session *fb_client_session(struct fb_client *client)
     if (now_ns < atomic_load_explicit(&client->retry_ns, memory_order_relaxed) ||
         atomic_exchange(&client->opening, true))
         return NULL;
-    atomic_store_explicit(&client->retry_ns, now_ns + RETRY_NS, memory_order_relaxed);
-    if (s) {
-        /* Hung it may be; a daemon that can be reached anew is another one. */
-        bool closed = atomic_load(&fb_layout_live(&s->layout)->closed) != 0;
-        int fd = closed ? -1 : fb_client_connect(client);
-
-        if (fd >= 0)
-            fb_sys_close(fd);
-        else
-            fb_client_drop_session(client, s);
-    }
+    if (s && is_another(client, s))
+        fb_client_drop_session(client, s);
     s = atomic_load_explicit(&client->session, memory_order_acquire) ? NULL : open_session(client);
+    end_ns = fb_client_now_ns();
+    atomic_store_explicit(
+        &client->retry_ns,
+        end_ns + (int64_t)fb_max_u64(RETRY_NS, RETRY_FACTOR * (uint64_t)(end_ns - now_ns)),
+        memory_order_relaxed);
     atomic_store(&client->opening, false);
     return s;
 }
 
 /* ---- ending ---- */
 
-/* Tables first: whoever copies zeros from DRAM then finds no generation that fits. */
-void fb_client_drop_session(struct fb_client *client, struct fb_session *session)
+/* Tables first: whoever copies zeros from DRAM then finds no generation that fits. Twice is as good
+ * as once. */
+void fb_client_clear_session(struct fb_session *session)
 {
-    struct fb_session *s = session;
     const struct fb_layout_header *h = &session->layout.h;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
 
-    if (!atomic_compare_exchange_strong(&client->session, &s, NULL))
-        return;
-    /* Somebody still looks at pinned bytes: they stay, with everything else. */
-    if (atomic_load(&client->pins.pointers) > 0)
-        return;
     (void)!fb_sys_mmap(session->layout.base, h->tables_bytes, PROT_READ, flags, -1, 0);
     if (session->layout.dram)
-        (void)!fb_sys_mmap((void *)(uintptr_t)session->layout.dram,
-                           h->dram_segments * h->dram_segment_bytes, PROT_READ, flags, -1, 0);
+        (void)!fb_sys_mmap((void *)(uintptr_t)session->layout.dram, dram_bytes(session), PROT_READ,
+                           flags, -1, 0);
+    fb_client_cut_anchor(session);
+}
+
+void fb_client_drop_session(struct fb_client *client, struct fb_session *session)
+{
+    struct fb_session *s = session;
+
+    if (!atomic_compare_exchange_strong(&client->session, &s, NULL))
+        return;
+    /* Sequentially consistent, as acquiring and releasing are: of whoever pins just now and us, one
+     * sees the other. While there are pointers everything stays, also the anchor: a daemon that was
+     * only hung still keeps its hands off the bytes. */
+    if (atomic_load(&session->pointers) == 0)
+        fb_client_clear_session(session);
 }
 
 void fb_client_forked(struct fb_client *client)
@@ -306,25 +343,30 @@ void fb_client_forked(struct fb_client *client)
 
     atomic_store(&client->pid, fb_sys_getpid());
     atomic_store(&client->opening, false);
+    atomic_store(&client->anchoring, false);
     atomic_store(&client->retry_ns, 0);
     /* What the parent has pinned is the parent's to release. */
     memset(&client->pins, 0, sizeof client->pins);
     atomic_store(&client->area_lost, true);
-    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++) {
-        struct fb_client_connection *c = &client->connections[i];
-        int fd = atomic_exchange(&c->fd, -1);
-
-        if (fd >= 0)
-            fb_sys_close(fd);
-        atomic_store(&c->state, 0);
-    }
-    /* The child has the mappings, but none of the pages. */
+    fb_client_disconnect(client);
     for (uint32_t i = 0; i < count; i++) {
         struct fb_session *s = &client->sessions[i];
 
+        s->credits = 0;
+        /* The child has the mappings, but none of the pages. */
         if (s->touched)
-            memset(s->touched, 0,
-                   s->layout.h.dram_segments * s->layout.h.dram_segment_bytes / FB_STRETCH_SIZE +
-                       1);
+            memset((void *)(uintptr_t)s->touched, 0, dram_bytes(s) / FB_STRETCH_SIZE + 1);
+    }
+}
+
+void fb_client_fini(struct fb_client *client)
+{
+    uint32_t count = atomic_load(&client->session_count);
+
+    fb_client_disconnect(client);
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_session *s = &client->sessions[i];
+
+        unmap_all(s, s->layout.h.tables_bytes, dram_bytes(s));
     }
 }
