@@ -281,13 +281,16 @@ static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
 static bool is_stuck(struct fb_tier *tier, unsigned stripe)
 {
     const char *path = tier->files->file[stripe].dir.path;
-    bool stuck = tier->ops->stuck && tier->ops->stuck(tier, stripe);
+    bool stuck = tier->ops->stuck && tier->ops->stuck(tier, stripe), was;
 
-    if (stuck && !tier->stripes[stripe].stuck)
-        fb_log_warn("%s: the disk does not answer; what it holds is read from the source", path);
-    else if (!stuck && tier->stripes[stripe].stuck)
-        fb_log_info("%s: the disk answers again", path);
+    fb_mutex_lock(&tier->lock);
+    was = tier->stripes[stripe].stuck;
     tier->stripes[stripe].stuck = stuck;
+    fb_mutex_unlock(&tier->lock);
+    if (stuck && !was)
+        fb_log_warn("%s: the disk does not answer; what it holds is read from the source", path);
+    else if (!stuck && was)
+        fb_log_info("%s: the disk answers again", path);
     return stuck;
 }
 
