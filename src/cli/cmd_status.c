@@ -221,11 +221,10 @@ const struct cli_command cli_status = {
     .name = "status",
     .synopsis = "[MOUNTPOINT | SOURCE] [--json]",
     .summary = "Show the daemons of this user, their mounts and how well they cache",
-    .about =
-        "Reads are those that reach the daemon, or a program under `forebay run`: what the kernel's "
-        "page cache answers is not counted. Hits are reads answered from memory or disk, by count and by bytes; misses "
-        "waited for the source. Mounts of daemons that were killed are named on standard "
-        "error, with the remedy.",
+    .about = "Reads are those that reach the daemon, or a program under `forebay run`: what the "
+             "kernel's page cache answers is not counted. Hits are reads answered from memory or "
+             "disk, by count and by bytes; misses waited for the source. Mounts of daemons that "
+             "were killed are named on standard error, with the remedy.",
     .example = "  forebay status\n"
                "  forebay status /data --json | jq '.daemons[0].hit_ratio'\n",
     .table = flags,

@@ -13,8 +13,9 @@
 #include "daemon/daemon.h"
 
 /* Sends `request` to the daemon that runs, and prints the notes in its reply; or starts one, with
- * `options` and `others` as cli_start_daemon() has them. When that one is ready it has what was asked for; it is sent the request all the same
- * where the caller wants the reply (ret_reply is not NULL).
+ * `options` and `others` as cli_start_daemon() has them. When that one is ready it has what was
+ * asked for; it is sent the request all the same where the caller wants the reply (ret_reply is not
+ * NULL).
  * START_CHILD, START_INTERRUPTED (cli/start.h); all other failures are negative, with a sentence.
  */
 FB_MUST_CHECK int cli_join(const struct fb_daemon_options *options, char **others,

@@ -3,8 +3,8 @@
  *
  * A daemon is named by its first cache directory, its *home*. It holds a lock on the file
  * `daemon.lock` there for as long as it lives, and listens on two sockets in the runtime directory
- * that carry the hash of the home's canonical path: HASH.sock for requests, HASH.client for programs
- * that read through it. Whoever holds the lock may replace them.
+ * that carry the hash of the home's canonical path: HASH.sock for requests, HASH.client for
+ * programs that read through it. Whoever holds the lock may replace them.
  *
  * The runtime directory: $FOREBAY_RUNTIME_DIR, else /run/forebay for root, else
  * $XDG_RUNTIME_DIR/forebay, else /tmp/forebay-UID. It is ours, no link, and nobody else writes
@@ -31,8 +31,8 @@ FB_MUST_CHECK int fb_runtime_socket(const char *home, bool make, char **ret_path
 FB_MUST_CHECK int fb_runtime_client_socket(const char *home, bool make, char **ret_path,
                                            struct fb_error *err);
 
-/* All (control) sockets in the runtime directory, in the order of their names: an array ended by NULL. No
- * directory is no sockets. */
+/* All control sockets in the runtime directory, in the order of their names: an array ended by
+ * NULL. No directory is no sockets. */
 FB_MUST_CHECK int fb_runtime_sockets(char ***ret_paths, struct fb_error *err);
 void fb_runtime_sockets_free(char **paths); /* takes NULL */
 
