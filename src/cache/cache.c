@@ -143,7 +143,7 @@ int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_ca
     fb_metrics_init(&cache->metrics, metric_infos, FB_ARRAY_SIZE(metric_infos));
     fb_mutex_init(&cache->fetch_lock, FB_RANK_FETCH);
     fb_mutex_init(&cache->meta_lock, FB_RANK_META);
-    fb_mutex_init(&cache->hook_lock, FB_RANK_WATCH);
+    fb_mutex_init(&cache->hook_lock, FB_RANK_HOOK);
     fb_list_init(&cache->waiting);
     fb_list_init(&cache->volumes);
     for (unsigned i = 0; i < FB_FETCH_BUCKETS; i++)

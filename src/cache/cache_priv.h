@@ -67,7 +67,7 @@ struct fb_cache {
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
-    struct fb_mutex hook_lock; /* FB_RANK_WATCH, never with watch_lock */
+    struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     void (*hook)(void *arg);
     void *hook_arg;
 

@@ -18,6 +18,7 @@
 /* The table of locks: rank, lock, what it guards. Ranks leave gaps for what is to come. */
 #define FB_LOCK_TABLE(X)                                                                    \
  X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
+ X(FB_RANK_HOOK, 15, "what the background thread calls for a door")                         \
  X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \

@@ -213,8 +213,6 @@ static int open_local(struct fb_daemon *d, struct fb_error *err)
     if (rc)
         return rc;
     config.socket_path = d->client_socket;
-    /* The background thread does it ten times a second, and programs do not wait for the first. */
-    fb_store_beat(fb_cache_store(d->cache));
     rc = fb_local_start(d->cache, &config, &d->local, err);
     if (rc)
         return rc;

@@ -390,6 +390,8 @@ int fb_local_start(struct fb_cache *cache, const struct fb_local_config *config,
         return fb_error_set(err, rc, "cannot listen at %s: %s", config->socket_path,
                             fb_strerror(rc));
     }
+    /* The background thread does it ten times a second; programs do not wait for the first. */
+    fb_store_beat(local->store);
     fb_store_set_guard(local->store, fb_local_held, local);
     fb_cache_set_hook(cache, fb_local_tick, local);
     *ret_local = local;
