@@ -1,10 +1,10 @@
 #include "io/engine.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -131,36 +131,30 @@ bool fb_engine_advance(struct fb_io *io, int64_t outcome)
 }
 
 struct run {
-    struct fb_mutex lock;
-    struct fb_cond all_done;
-    unsigned left;
+    struct fb_event all_done;
+    _Atomic unsigned left;
 };
 
 static void run_done(struct fb_io *io)
 {
     struct run *run = io->owner;
 
-    fb_mutex_lock(&run->lock);
-    if (--run->left == 0)
-        fb_cond_signal(&run->all_done);
-    fb_mutex_unlock(&run->lock);
+    /* Release by each, acquire by the last: the waiter sees the results of all. */
+    if (atomic_fetch_sub_explicit(&run->left, 1, memory_order_acq_rel) == 1)
+        fb_event_set(&run->all_done);
 }
 
 void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned count)
 {
     struct run run = {.left = count};
 
-    fb_mutex_init(&run.lock, FB_RANK_EVENT);
-    fb_cond_init(&run.all_done);
+    if (count == 0)
+        return;
+    fb_event_init(&run.all_done);
     for (unsigned i = 0; i < count; i++) {
         ios[i]->done = run_done;
         ios[i]->owner = &run;
     }
     fb_engine_submit(engine, ios, count);
-    fb_mutex_lock(&run.lock);
-    while (run.left > 0)
-        fb_cond_wait(&run.all_done, &run.lock, FB_NEVER_NS);
-    fb_mutex_unlock(&run.lock);
-    fb_cond_destroy(&run.all_done);
-    fb_mutex_destroy(&run.lock);
+    fb_event_wait(&run.all_done);
 }

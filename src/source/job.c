@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "base/assert.h"
-#include "core/clock.h"
 #include "core/lock.h"
 #include "core/mem.h"
 #include "source/job_priv.h"
@@ -107,37 +106,20 @@ bool fb_source_is_outage(int result)
     }
 }
 
-struct waiter {
-    struct fb_mutex lock;
-    struct fb_cond cond;
-    bool answered;
-};
-
-static void wake_waiter(struct fb_source_job *job)
+static void wake(struct fb_source_job *job)
 {
-    struct waiter *w = job->arg;
-
-    fb_mutex_lock(&w->lock);
-    w->answered = true;
-    fb_cond_signal(&w->cond);
-    fb_mutex_unlock(&w->lock);
+    fb_event_set(job->arg);
 }
 
 int fb_source_wait(struct fb_source *source, struct fb_source_job *job)
 {
-    struct waiter w = {.answered = false};
+    struct fb_event answered;
 
-    fb_mutex_init(&w.lock, FB_RANK_DEADLINE);
-    fb_cond_init(&w.cond);
-    job->done = wake_waiter;
-    job->arg = &w;
+    fb_event_init(&answered);
+    job->done = wake;
+    job->arg = &answered;
     fb_source_submit(source, job);
-    fb_mutex_lock(&w.lock);
     /* Not for ever: the source answers by the job's deadline. */
-    while (!w.answered)
-        fb_cond_wait(&w.cond, &w.lock, FB_NEVER_NS);
-    fb_mutex_unlock(&w.lock);
-    fb_cond_destroy(&w.cond);
-    fb_mutex_destroy(&w.lock);
+    fb_event_wait(&answered);
     return job->result;
 }
