@@ -61,6 +61,7 @@ struct fb_cache {
      * this seq_cst, the index has a lock): so one of the two sees the other. */
     _Atomic uint64_t evictions;
 
+    _Atomic int64_t drop_logged_ns; /* for fb_log_limited() */
     struct fb_mutex admit_lock;
     struct fb_tier_place places[FB_TIERS_MAX];
 

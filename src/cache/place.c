@@ -162,7 +162,6 @@ static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_
 
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
 {
-    static _Atomic int64_t last_warning_ns;
     int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
     int rc = FB_STORE_FULL;
 
@@ -180,7 +179,7 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
         return;
     }
     fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
-    if (fb_log_limited(&last_warning_ns))
+    if (fb_log_limited(&cache->drop_logged_ns))
         fb_log_warn("an item could not be kept: %s", rc < 0 ? fb_strerror(rc) : "disk is busy");
 }
 

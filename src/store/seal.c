@@ -110,14 +110,13 @@ static void sealed(struct fb_store *store, struct fb_segment *seg, int result)
 
 static void seal_done(struct fb_tier_seal *seal)
 {
-    static _Atomic int64_t last_warning_ns;
     struct seal_job *job = FB_CONTAINER_OF(seal, struct seal_job, seal);
     struct fb_store *store = job->store;
     struct fb_segment *seg = job->segment;
     int result = seal->result;
 
     free(job);
-    if (result < 0 && fb_log_limited(&last_warning_ns))
+    if (result < 0 && fb_log_limited(&store->seal_logged_ns))
         fb_log_warn("a segment could not be written to %s: %s",
                     fb_tier_name(fb_segment_tier(store, seg)->tier), fb_strerror(result));
     sealed(store, seg, result);

@@ -119,6 +119,7 @@ struct fb_store {
     void *held_arg;
     _Atomic bool held_some; /* a segment waits for one of them: look again */
 
+    _Atomic int64_t seal_logged_ns; /* for fb_log_limited() */
     struct fb_metrics metrics;
 };
 
