@@ -191,6 +191,22 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
                    const struct fb_caller *caller, const _Atomic bool *cancel,
                    void (*done)(struct fb_source_job *job), void *arg);
 
+/* A node's path looked up again, on behalf of a request. */
+struct fb_ask {
+    struct fb_lookup lookup;
+    struct fb_mount *mount;
+    fuse_req_t req;
+    fuse_ino_t ino;
+    uint32_t id;
+    uint32_t mode; /* of the node, before it was asked for */
+    _Atomic bool interrupted;
+    void (*answer)(const struct fb_ask *ask);
+};
+
+/* `answer` is called once and replies; it has the look-up's reference for as long as it runs.
+ * Replies by itself without memory. */
+void fb_ask(fuse_req_t req, fuse_ino_t ino, void (*answer)(const struct fb_ask *ask));
+
 /* From now on a signal to the waiting program sets *flag, which lets the cache end the request;
  * NULL: no longer, and the flag is not touched once this has returned. Before every reply. */
 void fb_interruptible(fuse_req_t req, _Atomic bool *flag);

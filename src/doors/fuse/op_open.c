@@ -20,14 +20,6 @@
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
-struct open_request {
-    struct fb_lookup lookup;
-    struct fb_mount *mount;
-    fuse_req_t req;
-    _Atomic bool interrupted;
-    uint32_t id;
-};
-
 static void reply_open(struct fb_mount *mount, fuse_req_t req, uint32_t id)
 {
     struct fuse_file_info fi = {.fh = 0};
@@ -45,28 +37,22 @@ static void reply_open(struct fb_mount *mount, fuse_req_t req, uint32_t id)
     fuse_reply_open(req, &fi);
 }
 
-static void open_done(struct fb_lookup *lookup)
+static void answer(const struct fb_ask *ask)
 {
-    struct open_request *r = FB_CONTAINER_OF(lookup, struct open_request, lookup);
-    struct fb_mount *mount = r->mount;
+    int result = ask->lookup.result;
 
-    fb_interruptible(r->req, NULL);
-    if (lookup->result == 0 && lookup->file == r->id)
-        reply_open(mount, r->req, r->id);
-    else if (lookup->result == 0 || lookup->result == -ENOENT || lookup->result == -ENOTDIR)
-        fuse_reply_err(r->req, ESTALE);
+    if (result == 0 && ask->lookup.file == ask->id)
+        reply_open(ask->mount, ask->req, ask->id);
+    else if (result == 0 || result == -ENOENT || result == -ENOTDIR)
+        fuse_reply_err(ask->req, ESTALE);
     else
-        fuse_reply_err(r->req, -lookup->result);
-    if (lookup->result == 0)
-        fb_files_unref(mount->files, lookup->file, 1);
-    fb_request_free(mount, r);
+        fuse_reply_err(ask->req, -result);
 }
 
 void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t id = fb_file_of(mount, ino);
-    struct open_request *r;
 
     if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC)) {
         fuse_reply_err(req, EROFS);
@@ -76,27 +62,8 @@ void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         fuse_reply_err(req, ENOSYS);
         return;
     }
-    if (fb_files_current(mount->files, id) &&
-        fb_files_valid_until(mount->files, id) > fb_now_ns()) {
+    if (fb_files_current(mount->files, id) && fb_files_valid_until(mount->files, id) > fb_now_ns())
         reply_open(mount, req, id);
-        return;
-    }
-    r = fb_request_new(mount, sizeof *r);
-    if (!r) {
-        fuse_reply_err(req, ENOMEM);
-        return;
-    }
-    r->mount = mount;
-    r->req = req;
-    r->id = id;
-    r->lookup = (struct fb_lookup){
-        .volume = mount->volume,
-        .caller = fb_caller_of(req),
-        .path = fb_files_path(mount->files, id, NULL),
-        .cancel = &r->interrupted,
-        .done = open_done,
-    };
-    atomic_init(&r->interrupted, false);
-    fb_interruptible(req, &r->interrupted);
-    fb_cache_lookup(&r->lookup);
+    else
+        fb_ask(req, ino, answer);
 }

@@ -18,15 +18,6 @@
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
-struct opendir_request {
-    struct fb_lookup lookup;
-    struct fb_mount *mount;
-    fuse_req_t req;
-    _Atomic bool interrupted;
-    uint32_t id;
-    fuse_ino_t ino;
-};
-
 struct fb_dir *fb_dir_new(struct fb_mount *mount, uint32_t id, uint32_t node)
 {
     struct fb_dir *dir = fb_alloc(sizeof *dir);
@@ -105,56 +96,31 @@ static bool same_version(struct fb_mount *mount, uint32_t id, const struct fb_ve
     return atomic_exchange_explicit(at, mark, memory_order_relaxed) == mark;
 }
 
-static void opendir_done(struct fb_lookup *lookup)
+static void answer(const struct fb_ask *ask)
 {
-    struct opendir_request *r = FB_CONTAINER_OF(lookup, struct opendir_request, lookup);
-    struct fb_mount *mount = r->mount;
+    const struct fb_version *version = &ask->lookup.attr.version;
+    bool cache;
 
-    fb_interruptible(r->req, NULL);
-    if (lookup->result < 0) {
-        fuse_reply_err(r->req, -lookup->result);
-    } else if (!S_ISDIR(lookup->attr.mode)) {
-        fuse_reply_err(r->req, ESTALE);
+    if (ask->lookup.result < 0) {
+        fuse_reply_err(ask->req, -ask->lookup.result);
+    } else if (!S_ISDIR(ask->lookup.attr.mode)) {
+        fuse_reply_err(ask->req, ESTALE);
     } else {
-        const struct fb_version *version = &lookup->attr.version;
-        bool cache = fb_version_settled(version, fb_wall_ns());
-
-        reply_open(mount, r->req, r->ino, cache, cache && same_version(mount, r->id, version));
+        cache = fb_version_settled(version, fb_wall_ns());
+        reply_open(ask->mount, ask->req, ask->ino, cache,
+                   cache && same_version(ask->mount, ask->id, version));
     }
-    if (lookup->result == 0)
-        fb_files_unref(mount->files, lookup->file, 1);
-    fb_request_free(mount, r);
 }
 
 void fb_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fb_mount *mount = fb_mount_of(req);
-    struct opendir_request *r;
 
     (void)fi;
-    if (fb_mount_is_static(mount)) {
+    if (fb_mount_is_static(mount))
         reply_open(mount, req, ino, true, true);
-        return;
-    }
-    r = fb_request_new(mount, sizeof *r);
-    if (!r) {
-        fuse_reply_err(req, ENOMEM);
-        return;
-    }
-    r->mount = mount;
-    r->req = req;
-    r->id = fb_file_of(mount, ino);
-    r->ino = ino;
-    r->lookup = (struct fb_lookup){
-        .volume = mount->volume,
-        .caller = fb_caller_of(req),
-        .path = fb_files_path(mount->files, r->id, NULL),
-        .cancel = &r->interrupted,
-        .done = opendir_done,
-    };
-    atomic_init(&r->interrupted, false);
-    fb_interruptible(req, &r->interrupted);
-    fb_cache_lookup(&r->lookup);
+    else
+        fb_ask(req, ino, answer);
 }
 
 void fb_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

@@ -131,6 +131,47 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
     fb_source_submit(fb_volume_source(mount->volume), job);
 }
 
+static void ask_done(struct fb_lookup *lookup)
+{
+    struct fb_ask *ask = FB_CONTAINER_OF(lookup, struct fb_ask, lookup);
+    struct fb_mount *mount = ask->mount;
+
+    fb_interruptible(ask->req, NULL);
+    ask->answer(ask);
+    if (lookup->result == 0)
+        fb_files_unref(mount->files, lookup->file, 1);
+    fb_request_free(mount, ask);
+}
+
+void fb_ask(fuse_req_t req, fuse_ino_t ino, void (*answer)(const struct fb_ask *ask))
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct fb_ask *ask = fb_request_new(mount, sizeof *ask);
+    struct fb_attr attr;
+
+    if (!ask) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    ask->mount = mount;
+    ask->req = req;
+    ask->ino = ino;
+    ask->id = fb_file_of(mount, ino);
+    fb_files_attr(mount->files, ask->id, &attr);
+    ask->mode = attr.mode;
+    ask->answer = answer;
+    ask->lookup = (struct fb_lookup){
+        .volume = mount->volume,
+        .caller = fb_caller_of(req),
+        .path = fb_files_path(mount->files, ask->id, NULL),
+        .cancel = &ask->interrupted,
+        .done = ask_done,
+    };
+    atomic_init(&ask->interrupted, false);
+    fb_interruptible(req, &ask->interrupted);
+    fb_cache_lookup(&ask->lookup);
+}
+
 static void interrupted(fuse_req_t req, void *arg)
 {
     _Atomic bool *flag = arg;
