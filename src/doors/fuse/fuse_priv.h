@@ -3,7 +3,7 @@
  *
  *     mount.c      life of a mount: volume, session, threads, end
  *     session.c    libfuse: options, capabilities, the threads that take requests in
- *     mountpoint.c dead mounts, mountinfo, unmounting, read-ahead
+ *     mountpoint.c dead mounts, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
  *     notify.c     telling the kernel to forget
  *     shed.c       keeping what it knows within the file table

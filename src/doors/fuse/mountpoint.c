@@ -16,77 +16,28 @@
 
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/mountinfo.h"
 #include "doors/fuse/fuse_priv.h"
 
-#define FS_TYPE         "fuse.forebay"
 #define STACKED_MAX     16 /* dead mounts on top of each other */
 #define UNMOUNT_PROGRAM "fusermount3"
 
-/* ---- mountinfo ---- */
+/* ---- what stands there ---- */
 
 struct mounted {
     dev_t dev;
-    char type[64];
+    bool ours;
 };
 
-/* \040 and the like, in place. */
-static void unescape(char *s)
-{
-    char *to = s;
-
-    for (; *s; s++, to++) {
-        *to = *s;
-        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
-            s[3] >= '0' && s[3] <= '7') {
-            *to = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
-            s += 3;
-        }
-    }
-    *to = '\0';
-}
-
-/* `36 35 98:0 /root /mount/point options ... - type source options` */
-static bool parse_line(char *line, const char *mountpoint, struct mounted *ret_mounted)
-{
-    unsigned dev_major, dev_minor;
-    char *fields[5], *save = NULL, *dash = strstr(line, " - ");
-
-    if (!dash)
-        return false;
-    *dash = '\0';
-    for (unsigned i = 0; i < FB_ARRAY_SIZE(fields); i++) {
-        fields[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
-        if (!fields[i])
-            return false;
-    }
-    unescape(fields[4]);
-    if (strcmp(fields[4], mountpoint) != 0 ||
-        sscanf(fields[2], "%u:%u", &dev_major, &dev_minor) != 2 ||
-        sscanf(dash + 3, "%63s", ret_mounted->type) != 1)
-        return false;
-    ret_mounted->dev = makedev(dev_major, dev_minor);
-    return true;
-}
-
-/* What stands on the mount point: the last line that names it. */
 static bool find_mounted(const char *mountpoint, struct mounted *ret_mounted)
 {
-    FILE *f = fopen("/proc/self/mountinfo", "re");
-    FB_AUTO_FREE char *line = NULL;
-    struct mounted m;
-    size_t size = 0;
-    bool found = false;
+    struct fb_mountinfo info;
 
-    if (!f)
+    if (fb_mountinfo_at(mountpoint, &info) < 0)
         return false;
-    while (getline(&line, &size, f) > 0) {
-        if (!parse_line(line, mountpoint, &m))
-            continue;
-        *ret_mounted = m;
-        found = true;
-    }
-    fclose(f);
-    return found;
+    *ret_mounted = (struct mounted){.dev = info.dev, .ours = strcmp(info.type, FB_MOUNT_TYPE) == 0};
+    fb_mountinfo_free(&info);
+    return true;
 }
 
 bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev)
@@ -183,7 +134,7 @@ static int remove_dead(const char *mountpoint, struct fb_error *err)
     for (unsigned i = 0; i < STACKED_MAX; i++) {
         if (!fb_mount_is_dead(mountpoint))
             return 0;
-        if (!find_mounted(mountpoint, &m) || strcmp(m.type, FS_TYPE) != 0)
+        if (!find_mounted(mountpoint, &m) || !m.ours)
             return fb_error_set(err, -ENOTCONN,
                                 "%s is a dead mount of another program: unmount it first",
                                 mountpoint);
@@ -246,7 +197,7 @@ int fb_mountpoint_prepare(const struct fb_mount_config *config, char **ret_mount
         return fb_error_set(err, -errno, "cannot mount on %s: %s", mountpoint, fb_strerror(-errno));
     if (!S_ISDIR(st.st_mode))
         return fb_error_set(err, -ENOTDIR, "cannot mount on %s: it is not a directory", mountpoint);
-    if (find_mounted(mountpoint, &m) && strcmp(m.type, FS_TYPE) == 0)
+    if (find_mounted(mountpoint, &m) && m.ours)
         return fb_error_set(err, -EBUSY, "%s is already mounted", mountpoint);
     rc = check_device(err);
     if (rc == 0 && config->allow_other && geteuid() != 0)

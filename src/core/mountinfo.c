@@ -2,17 +2,28 @@
  * A line: `36 35 98:0 /root /mount/point rw,noatime shared:1 - type source options`, where space,
  * tab, newline and backslash in names are written as octal \040.
  */
-#include "daemon/mountinfo.h"
+#include "core/mountinfo.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "core/mem.h"
-#include "daemon/last_error.h"
-#include "daemon/paths.h"
 
-#define LINES_MAX   1000000
-#define POINT_FIELD 4 /* counted from 0 */
+#define LINES_MAX 1000000
+
+enum field {
+    FIELD_DEV = 2, /* counted from 0 */
+    FIELD_POINT = 4,
+};
+
+/* Pointers into a line. */
+struct parts {
+    char *point;
+    char *type;
+    char *source;
+    dev_t dev;
+};
 
 static bool is_octal(const char *p)
 {
@@ -47,29 +58,39 @@ static char *next_word(char **rest)
     return word;
 }
 
-/* Fills in pointers into the line. False: no such line as described above. */
-static bool split_line(char *line, char **ret_point, char **ret_type, char **ret_source)
+/* False: no such line as described above. */
+static bool split_line(char *line, struct parts *ret_parts)
 {
+    unsigned major_no, minor_no;
     char *rest = line;
     char *word = NULL;
 
-    for (int i = 0; i <= POINT_FIELD; i++) {
+    for (int i = 0; i <= FIELD_POINT; i++) {
         word = next_word(&rest);
-        if (!word)
+        if (!word || (i == FIELD_DEV && sscanf(word, "%u:%u", &major_no, &minor_no) != 2))
             return false;
     }
-    *ret_point = word;
+    ret_parts->point = word;
     do {
         word = next_word(&rest);
     } while (word && strcmp(word, "-") != 0);
-    *ret_type = word ? next_word(&rest) : NULL;
-    *ret_source = *ret_type ? next_word(&rest) : NULL;
-    if (!*ret_source)
+    ret_parts->type = word ? next_word(&rest) : NULL;
+    ret_parts->source = ret_parts->type ? next_word(&rest) : NULL;
+    if (!ret_parts->source)
         return false;
-    unescape(*ret_point);
-    unescape(*ret_type);
-    unescape(*ret_source);
+    ret_parts->dev = makedev(major_no, minor_no);
+    unescape(ret_parts->point);
+    unescape(ret_parts->type);
+    unescape(ret_parts->source);
     return true;
+}
+
+static bool lies_below(const char *point, const char *path)
+{
+    size_t len = strlen(point);
+
+    return strcmp(point, "/") == 0 ||
+           (strncmp(point, path, len) == 0 && (path[len] == 0 || path[len] == '/'));
 }
 
 void fb_mountinfo_free(struct fb_mountinfo *info)
@@ -80,12 +101,13 @@ void fb_mountinfo_free(struct fb_mountinfo *info)
     memset(info, 0, sizeof *info);
 }
 
-static int keep(struct fb_mountinfo *info, const char *point, const char *type, const char *source)
+static int keep(struct fb_mountinfo *info, const struct parts *parts)
 {
     fb_mountinfo_free(info);
-    info->mountpoint = fb_strdup(point);
-    info->type = fb_strdup(type);
-    info->source = fb_strdup(source);
+    info->mountpoint = fb_strdup(parts->point);
+    info->type = fb_strdup(parts->type);
+    info->source = fb_strdup(parts->source);
+    info->dev = parts->dev;
     return info->mountpoint && info->type && info->source ? 0 : -ENOMEM;
 }
 
@@ -98,15 +120,13 @@ int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mountinfo *ret_in
 
     memset(ret_info, 0, sizeof *ret_info);
     for (unsigned i = 0; i < LINES_MAX && getline(&line, &size, file) > 0; i++) {
-        char *point;
-        char *type;
-        char *source;
+        struct parts parts;
 
-        if (!split_line(line, &point, &type, &source) || !fb_path_below(point, path) ||
-            strlen(point) < best)
+        if (!split_line(line, &parts) || !lies_below(parts.point, path) ||
+            strlen(parts.point) < best)
             continue;
-        best = strlen(point);
-        rc = keep(ret_info, point, type, source);
+        best = strlen(parts.point);
+        rc = keep(ret_info, &parts);
         if (rc)
             break;
     }
@@ -121,9 +141,20 @@ int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info)
     int rc;
 
     if (!file)
-        return fb_last_error();
+        return -errno;
     rc = fb_mountinfo_parse(file, path, ret_info);
     fclose(file);
+    return rc;
+}
+
+int fb_mountinfo_at(const char *mountpoint, struct fb_mountinfo *ret_info)
+{
+    int rc = fb_mountinfo_find(mountpoint, ret_info);
+
+    if (rc == 0 && strcmp(ret_info->mountpoint, mountpoint) != 0) {
+        fb_mountinfo_free(ret_info);
+        rc = -ENOENT;
+    }
     return rc;
 }
 
@@ -132,9 +163,9 @@ bool fb_mountinfo_is_forebay(const char *path)
     struct fb_mountinfo info;
     bool is;
 
-    if (fb_mountinfo_find(path, &info) != 0)
+    if (fb_mountinfo_at(path, &info) != 0)
         return false;
-    is = strcmp(info.mountpoint, path) == 0 && strcmp(info.type, FB_MOUNT_TYPE) == 0;
+    is = strcmp(info.type, FB_MOUNT_TYPE) == 0;
     fb_mountinfo_free(&info);
     return is;
 }
@@ -160,16 +191,14 @@ int fb_mountinfo_points_parse(FILE *file, const char *type, char ***ret_points)
     if (!points)
         return -ENOMEM;
     for (unsigned i = 0; i < LINES_MAX && used < FB_MOUNTINFO_POINTS_MAX; i++) {
-        char *point;
-        char *is;
-        char *source;
+        struct parts parts;
 
         if (getline(&line, &size, file) <= 0)
             break;
-        if (!split_line(line, &point, &is, &source) || strcmp(is, type) != 0 ||
-            is_in(points, point))
+        if (!split_line(line, &parts) || strcmp(parts.type, type) != 0 ||
+            is_in(points, parts.point))
             continue;
-        points[used] = fb_strdup(point);
+        points[used] = fb_strdup(parts.point);
         if (!points[used]) {
             fb_mountinfo_points_free(points);
             return -ENOMEM;
@@ -186,7 +215,7 @@ int fb_mountinfo_points(const char *type, char ***ret_points)
     int rc;
 
     if (!file)
-        return fb_last_error();
+        return -errno;
     rc = fb_mountinfo_points_parse(file, type, ret_points);
     fclose(file);
     return rc;
