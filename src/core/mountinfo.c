@@ -135,13 +135,19 @@ int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mountinfo *ret_in
     return rc;
 }
 
+/* Never 0, which would pass for success. */
+static int open_error(void)
+{
+    return errno > 0 ? -errno : -EIO;
+}
+
 int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info)
 {
     FILE *file = fopen("/proc/self/mountinfo", "re");
     int rc;
 
     if (!file)
-        return -errno;
+        return open_error();
     rc = fb_mountinfo_parse(file, path, ret_info);
     fclose(file);
     return rc;
@@ -215,7 +221,7 @@ int fb_mountinfo_points(const char *type, char ***ret_points)
     int rc;
 
     if (!file)
-        return -errno;
+        return open_error();
     rc = fb_mountinfo_points_parse(file, type, ret_points);
     fclose(file);
     return rc;
