@@ -138,7 +138,9 @@ int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mountinfo *ret_in
 /* Never 0, which would pass for success. */
 static int open_error(void)
 {
-    return errno > 0 ? -errno : -EIO;
+    int code = 0 - errno;
+
+    return code < 0 ? code : -EIO;
 }
 
 int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info)
