@@ -183,9 +183,9 @@ struct fb_source_ops {
     /* Begin to answer; call fb_source_job_finish() later, from any thread, or here. Must not block.
      * Comes from any thread, also from inside finish, and until close() has returned. */
     void (*start)(void *backend, struct fb_source_job *job);
-    /* Optional. The job's deadline passed, or it was cancelled, and nobody waits any more; it may be
-     * finished by now, but its memory holds during the call. A backend may let go of it here, or see that others do not
-     * have to wait behind it. Must not block. */
+    /* Optional. The job's deadline passed, or it was cancelled, and nobody waits any more; it may
+     * be finished by now, but its memory holds during the call. A backend may let go of it here, or
+     * see that others do not have to wait behind it. Must not block. */
     void (*expired)(void *backend, struct fb_source_job *job);
     /* Finishes what is queued and waits, at most until `until_ns`, for the backend's threads.
      * Returns true when every job is finished and no thread will touch backend or source again;

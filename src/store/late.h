@@ -10,11 +10,11 @@
  *
  *     read ──► engine ──► done(bytes)
  *               │ FB_LATE_NS
- *               └──────► done(-ETIMEDOUT), stuck ──► the disk answers: memory freed, no longer stuck
+ *               └──────► done(-ETIMEDOUT), stuck ──► the disk answers: memory freed, not stuck
  *
  * Cost: an allocation and two short critical sections a read. One thread looks after the oldest
- * read; it sleeps while there are none, and it writes no log, which may lie on that very disk. Lock:
- * FB_RANK_TIER, held while nothing is called.
+ * read; it sleeps while there are none, and it writes no log, which may lie on that very disk.
+ * Lock: FB_RANK_TIER, held while nothing is called.
  */
 #ifndef FB_STORE_LATE_H
 #define FB_STORE_LATE_H
