@@ -59,7 +59,9 @@
  X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
  X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
- X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")
+ X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")   \
+ X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")               \
+ X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time")
 
 enum fb_cache_metric {
     FB_CACHE_METRICS(FB_METRIC_ENUM)
@@ -194,6 +196,7 @@ struct fb_read {
     uint32_t length; /* at most FB_READ_MAX */
     uint8_t door;
     bool may_wait; /* the calling thread may wait for a medium: quicker for one read at a time */
+    bool early;    /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
     _Atomic bool
         *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_read *read);
@@ -216,7 +219,12 @@ struct fb_read {
 
 /* Fill in the `in` part (the rest need not be zeroed). */
 void fb_cache_read(struct fb_read *read);
+/* Somebody asked for what was read early; after done(), before release. */
+void fb_read_wanted(struct fb_read *read);
 void fb_read_release(struct fb_read *read);
+
+/* The file is one item, and only on a medium; a hint. The caller holds a reference. */
+bool fb_cache_on_medium(struct fb_volume *volume, uint32_t file);
 
 /* Copies a hit in DRAM into memory of the caller without any reference; -ENOENT: use
  * fb_cache_read(). Leaves an access record. */

@@ -64,7 +64,8 @@ static void answer(struct fb_read *read)
     read->result = 0;
     read->bytes = 0;
     for (unsigned i = 0; i < read->piece_count; i++) {
-        note_access(&read->pieces[i]);
+        if (!read->early)
+            note_access(&read->pieces[i]);
         if (read->pieces[i].result < 0 && read->result == 0)
             read->result = read->pieces[i].result;
         read->bytes += read->pieces[i].length;
@@ -335,6 +336,8 @@ void fb_cache_read(struct fb_read *read)
     read->medium_count = 0;
     read->bytes = 0;
     fb_list_init(&read->link);
+    if (read->early)
+        fb_metric_add(&cache->metrics, FB_CM_EARLY, 1);
     if (read->deadline_ns == 0)
         read->deadline_ns = fb_now_ns() + volume->config.timeout_ns;
     if (read->length > FB_READ_MAX)
@@ -358,6 +361,13 @@ void fb_cache_read(struct fb_read *read)
         want_medium_buffers(read);
 }
 
+void fb_read_wanted(struct fb_read *read)
+{
+    for (unsigned i = 0; i < read->piece_count; i++)
+        note_access(&read->pieces[i]);
+    fb_metric_add(&read->volume->cache->metrics, FB_CM_EARLY_USED, 1);
+}
+
 void fb_read_release(struct fb_read *read)
 {
     struct fb_cache *cache = read->volume->cache;
@@ -372,6 +382,21 @@ void fb_read_release(struct fb_read *read)
         piece->buffer = NULL;
     }
     read->piece_count = 0;
+}
+
+bool fb_cache_on_medium(struct fb_volume *volume, uint32_t file)
+{
+    struct fb_cache *cache = volume->cache;
+    uint64_t size = fb_files_version(cache->files, file)->size;
+    struct fb_pin pin;
+    int rc;
+
+    if (volume->config.bypass || size == 0 || size > cache->config.block_bytes)
+        return false;
+    rc = fb_store_pin(cache->store, fb_item_key(file, 0), &pin);
+    if (rc != FB_STORE_MISS)
+        fb_store_unpin(cache->store, &pin);
+    return rc == FB_STORE_MEDIUM;
 }
 
 static void note_copy(struct fb_volume *volume, unsigned thread, const struct fb_caller *caller,
