@@ -3,6 +3,8 @@
  *
  *     mount.c      life of a mount: volume, session, threads, end
  *     session.c    libfuse: options, capabilities, the threads that take requests in
+ *     lone.c       one reader at a time: fewer threads to wake
+ *     early.c      reads a file when it is looked up
  *     mountpoint.c dead mounts, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
  *     notify.c     telling the kernel to forget
@@ -94,12 +96,40 @@ uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
 
 struct fb_notifier;
 
-/* See linger() in session.c. */
-struct fb_linger {
-    bool able;          /* there are CPUs enough */
-    _Atomic bool taken; /* a thread lingers, or looks whether to */
-    uint32_t skip;      /* requests to come after which nobody lingers */
+/* See lone.c. */
+struct fb_lone {
+    bool able;        /* there are CPUs and threads enough */
+    unsigned threads; /* that take requests in */
+    _Atomic int64_t last_ns;
+    _Atomic uint32_t pid;
+    _Atomic uint32_t count;  /* requests */
+    _Atomic uint32_t streak; /* of them, the last ones: dense, one at a time, of one task */
+    _Atomic unsigned level;  /* changed under the lock, as are all that follow */
+    _Atomic bool on;
+    struct fb_mutex lock;
+    struct fb_cond over;
+    bool closing;
+    unsigned parked;
+    bool watched;   /* one of them looks whether requests still come */
+    uint32_t begun; /* `count` then */
+    uint32_t skip;  /* requests for which nobody stays awake; of the one who serves, as is: */
     uint32_t penalty;
+};
+
+enum fb_early_state {
+    FB_EARLY_IDLE,
+    FB_EARLY_READING,
+    FB_EARLY_ABANDONED,
+    FB_EARLY_READY,
+    FB_EARLY_ENDING,
+};
+
+/* See early.c. */
+struct fb_early {
+    _Atomic int score;
+    _Atomic uint32_t last; /* file of the last look-up, until it is read */
+    _Atomic int state;     /* enum fb_early_state */
+    struct fb_read read;
 };
 
 struct fb_mount {
@@ -123,7 +153,8 @@ struct fb_mount {
     _Atomic unsigned running;  /* threads in their loop */
     _Atomic bool stopping;     /* by fb_mount_stop() */
     _Atomic uint32_t requests; /* under way */
-    struct fb_linger linger;
+    struct fb_lone lone;
+    struct fb_early early;
     struct fb_mutex dirs_lock;
     struct fb_list
         dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
@@ -247,6 +278,32 @@ FB_MUST_CHECK int fb_session_start(struct fb_mount *mount, struct fb_error *err)
 void fb_session_join(struct fb_mount *mount);
 /* Closes the connection; the kernel fails whatever still waits. */
 void fb_session_close(struct fb_mount *mount);
+
+/* ---- lone.c ---- */
+
+void fb_lone_init(struct fb_mount *mount, unsigned threads);
+void fb_lone_destroy(struct fb_mount *mount);
+/* Before a thread asks for a request: it may wait here for another thread's sake, or for its own.
+ */
+void fb_lone_wait(struct fb_mount *mount);
+/* A request has come. */
+void fb_lone_request(struct fb_mount *mount, const struct fuse_buf *buf);
+/* It has been answered, or waits for something. */
+void fb_lone_answered(struct fb_mount *mount);
+bool fb_lone_is_on(const struct fb_mount *mount);
+/* Nobody waits in fb_lone_wait() any more. */
+void fb_lone_close(struct fb_mount *mount);
+
+/* ---- early.c ---- */
+
+/* LOOKUP of a regular file has been answered, by a thread that takes requests in. The caller holds
+ * a reference. */
+void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller);
+/* READ; true: it has been answered. */
+FB_MUST_CHECK bool fb_early_read(struct fb_mount *mount, fuse_req_t req, uint32_t file, size_t size,
+                                 uint64_t offset);
+/* Lets go of what was read and not asked for. Any thread. */
+void fb_early_drop(struct fb_mount *mount);
 
 /* ---- mountpoint.c ---- */
 

@@ -13,6 +13,7 @@ struct lookup_request {
     fuse_req_t req;
     _Atomic bool interrupted;
     uint32_t parent;
+    pthread_t thread; /* that took it in */
     char path[];
 };
 
@@ -61,7 +62,16 @@ static void lookup_done(struct fb_lookup *lookup)
     struct lookup_request *r = FB_CONTAINER_OF(lookup, struct lookup_request, lookup);
     struct fb_mount *mount = r->mount;
 
+    struct fb_caller caller = lookup->caller;
+    uint32_t file = FB_FILE_NONE;
+
     fb_interruptible(r->req, NULL);
+    /* In the thread that took it in: nobody there is kept waiting. */
+    if (lookup->result == 0 && S_ISREG(lookup->attr.mode) &&
+        pthread_equal(r->thread, pthread_self())) {
+        file = lookup->file;
+        fb_files_ref(mount->files, file, 1);
+    }
     if (lookup->result == 0)
         reply_entry(r);
     else if (lookup->result == -ENOENT)
@@ -71,6 +81,10 @@ static void lookup_done(struct fb_lookup *lookup)
     if (lookup->result == -ENOMEM)
         fb_notifier_shed(mount->notifier, true);
     fb_request_free(mount, r);
+    if (file != FB_FILE_NONE) {
+        fb_early_lookup(mount, file, &caller);
+        fb_files_unref(mount->files, file, 1);
+    }
 }
 
 void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -96,6 +110,7 @@ void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     r->mount = mount;
     r->req = req;
     r->parent = fb_parent_of(parent);
+    r->thread = pthread_self();
     memcpy(r->path, path, size);
     r->lookup = (struct fb_lookup){
         .volume = mount->volume,

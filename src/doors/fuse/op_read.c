@@ -49,6 +49,7 @@ static void read_done(struct fb_read *read)
 void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fb_mount *mount = fb_mount_of(req);
+    uint32_t file = fb_file_of(mount, ino);
     struct read_request *r;
 
     (void)fi;
@@ -57,6 +58,8 @@ void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
         fuse_reply_err(req, EINVAL);
         return;
     }
+    if (fb_early_read(mount, req, file, size, (uint64_t)off))
+        return;
     r = fb_request_new(mount, sizeof *r);
     if (!r) {
         fuse_reply_err(req, ENOMEM);
@@ -67,12 +70,13 @@ void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
     r->read.volume = mount->volume;
     r->read.caller = fb_caller_of(req);
     r->read.deadline_ns = 0;
-    r->read.file = fb_file_of(mount, ino);
+    r->read.file = file;
     r->read.offset = (uint64_t)off;
     r->read.length = (uint32_t)size;
     r->read.door = FB_DOOR_FUSE;
     /* Alone, nobody waits behind this thread. Relaxed: a hint. */
     r->read.may_wait = atomic_load_explicit(&mount->requests, memory_order_relaxed) <= 1;
+    r->read.early = false;
     r->read.done = read_done;
     r->read.arg = NULL;
     r->read.cancel = &r->interrupted;
