@@ -6,8 +6,10 @@
  * finds its record in shared memory, reading it copies from shared memory (proto/layout.h says how
  * that is right without a lock). What is not there is asked of the daemon over its socket.
  *
- *     session.c  reaching a daemon, mapping its memory     ask.c  questions to it
- *     file.c     opening and reading                       pin.c  pointers instead of copies
+ *     session.c  reaching a daemon, mapping its memory     ask.c   questions to it
+ *     file.c     opening and reading                       pin.c   pointers instead of copies
+ *     path.c     paths as programs write them              stat.c  what is known of a file
+ *     api.c      libforebay (include/forebay.h)
  *
  * Sessions. A session is the memory of one run of the daemon, mapped at the first need. When that
  * daemon has gone, empty memory is laid over its mappings, in one step: whoever was just reading
@@ -28,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/attr.h"
 #include "proto/client.h"
@@ -151,8 +154,19 @@ FB_MUST_CHECK int64_t fb_client_pread(struct fb_client *client, const struct fb_
 size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
                       size_t bytes, uint64_t offset);
 
+/* stat(2) of what was opened; and whether `st` is of the same version. */
+void fb_client_stat(const struct fb_client_file *file, struct stat *ret_stat);
+bool fb_client_same_version(const struct fb_client_file *file, const struct stat *st);
+
 /* The path (absolute, clean) is about to be changed, or was. */
 void fb_client_forget(struct fb_client *client, const char *path);
+
+/* ---- paths (path.c) ---- */
+
+/* The absolute, clean path of a file's name. False: only the kernel can tell, see below. */
+FB_MUST_CHECK bool fb_client_clean(const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+/* The path of what is open, without symbolic links. */
+FB_MUST_CHECK bool fb_client_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH]);
 
 /* ---- pinned bytes (pin.c) ---- */
 
