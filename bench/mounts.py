@@ -126,6 +126,11 @@ class Mounts:
         self.mounts.append(mount)
         return mount
 
+    def hold(self, mount):
+        """One that was made elsewhere."""
+        self.mounts.append(mount)
+        return mount
+
     def stop(self, mount):
         self.mounts.remove(mount)
         mount.stop()
