@@ -15,7 +15,6 @@
 
 #include "client/client_priv.h"
 
-#define HIGH_FD     900    /* ours are kept out of the way of programs that count on low numbers */
 #define POLL_US     100000 /* a receive returns so often to look for signs of life */
 #define CLAIM_TRIES 64
 
@@ -32,15 +31,10 @@ int fb_client_connect(struct fb_client *client)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval limit = {.tv_usec = POLL_US};
     int fd = (int)fb_sys(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, 0);
-    int high;
 
     if (fd < 0)
         return fd;
-    high = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high >= 0) {
-        fb_sys_close(fd);
-        fd = high;
-    }
+    fd = fb_sys_lift(fd);
     memcpy(address.sun_path, client->socket, sizeof client->socket);
     (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit, sizeof limit, 0);
     (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, (long)&limit, sizeof limit, 0);

@@ -1,9 +1,9 @@
 /*
  * client/sys.h - system calls, without libc's wrappers.
  *
- * The preload library exports open, read, close and many more: a call to one of them from here would
- * come back to itself. These go to the kernel directly, return a negative errno, and leave errno as
- * it was.
+ * The preload library exports open, read, close and many more: a call to one of them from here
+ * would come back to itself. These go to the kernel directly, return a negative errno, and leave
+ * errno as it was.
  */
 #ifndef FB_CLIENT_SYS_H
 #define FB_CLIENT_SYS_H
@@ -12,12 +12,16 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#define FB_SYS_HIGH_FD   900
+#define FB_SYS_HIGH_ROOM 24 /* where the limit is below that: so far below the limit */
 
 static inline long fb_sys6(long no, long a, long b, long c, long d, long e, long f)
 {
@@ -94,6 +98,21 @@ static inline void *fb_sys_mmap(void *at, size_t bytes, int protection, int flag
 static inline void fb_sys_munmap(void *at, size_t bytes)
 {
     (void)fb_sys(SYS_munmap, at, bytes, 0, 0);
+}
+
+/* A descriptor of our own, at a high number if there is one: programs count on low ones. */
+static inline int fb_sys_lift(int fd)
+{
+    struct rlimit limit;
+    int high = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, FB_SYS_HIGH_FD);
+
+    if (high == -EINVAL && fb_sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &limit) == 0 &&
+        limit.rlim_cur > 2 * FB_SYS_HIGH_ROOM)
+        high = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, (long)limit.rlim_cur - FB_SYS_HIGH_ROOM);
+    if (high < 0)
+        return fd;
+    fb_sys_close(fd);
+    return high;
 }
 
 /* Memory of our own: no malloc, which may be the program's, and busy. NULL: none. */
