@@ -82,14 +82,14 @@ bool fb_pl_on(void)
 
 /* ---- roots ---- */
 
-/* Most paths differ in their second or third byte: no call is worth it. */
+/* At or below. Most paths differ in their second or third byte: no call is worth it. */
 static bool below(const char *path, const char *root)
 {
     while (*root) {
         if (*root++ != *path++)
             return false;
     }
-    return *path == '/';
+    return *path == '/' || *path == '\0';
 }
 
 static bool may_be_ours(const char *path)
@@ -162,8 +162,8 @@ static bool path_of(int fd, char ret[FB_CLIENT_FILE_PATH])
 
 /* ---- cleaning ---- */
 
-/* Appends `path` to the clean directory in `to`. False: too long, not a file's name, or `..` after a
- * name, which only the kernel can follow. */
+/* Appends `path` to the clean directory in `to`. False: too long, not a file's name, or `..`
+ * after a name, which only the kernel can follow. */
 static bool append_clean(char to[FB_CLIENT_FILE_PATH], const char *path)
 {
     size_t len = strlen(to);
@@ -203,6 +203,11 @@ static bool is_plain(const char *path)
     return !strstr(path, "//") && !strstr(path, "/.") && path[strlen(path) - 1] != '/';
 }
 
+bool fb_pl_elsewhere(const char *path)
+{
+    return path && path[0] == '/' && (!fb_pl_on() || !may_be_ours(path));
+}
+
 bool fb_pl_stranger(const char *path)
 {
     return !atomic_load_explicit(&fb_pl_active, memory_order_relaxed) && path && path[0] == '/' &&
@@ -231,6 +236,34 @@ bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
         return false;
     }
     return append_clean(ret_path, path) && may_be_ours(ret_path);
+}
+
+bool fb_pl_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH])
+{
+    return fb_pl_on() && path_of(fd, ret_path) && may_be_ours(ret_path);
+}
+
+bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    size_t len = slash ? (size_t)(slash - path) : 0;
+    char parent[FB_CLIENT_FILE_PATH] = ".";
+    int fd;
+
+    if (len + 2 > sizeof parent)
+        return false;
+    if (slash) {
+        memcpy(parent, path, len + 1);
+        parent[len + 1] = '\0';
+    }
+    fd = (int)fb_sys(SYS_openat, dir, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    if (!path_of(fd, ret_path))
+        ret_path[0] = '\0';
+    fb_sys_close(fd);
+    return ret_path[0] != '\0' && append_clean(ret_path, name) && may_be_ours(ret_path);
 }
 
 bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])

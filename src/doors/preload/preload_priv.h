@@ -4,6 +4,7 @@
  *
  *     paths.c     which paths are ours
  *     table.c     descriptors that stand for cached files
+ *     real.c      cached files that become real ones
  *     wrap_*.c    what programs call: open, read, stat, stdio, processes, changes
  *
  * A cached file's descriptor is a real number with a placeholder behind it: a duplicate of one
@@ -42,7 +43,7 @@
 
 #define FB_PL_FDS          65536 /* descriptors that can stand for a file; higher ones are passed */
 #define FB_PL_FILES        16384 /* cached files open at a time; more are passed */
-#define FB_PL_WINDOW       (256u << 10) /* small reads of what is not in memory are served from so much */
+#define FB_PL_WINDOW       (256u << 10) /* small reads of what is not in memory come from so much */
 #define FB_PL_WINDOW_BELOW (64u << 10)
 #define FB_PL_WINDOWS      64         /* of them at a time */
 #define FB_PL_COPY_MAX     (1u << 30) /* bytes of a cached file that become a memfd */
@@ -65,6 +66,7 @@ enum fb_pl_kind {
 
 #define FB_PL_USED_OFFSET 1u /* read() or lseek() was called: the offset matters */
 #define FB_PL_USED_AT     2u /* pread() was called */
+#define FB_PL_USED_STAT   4u /* fstat() was called */
 
 struct fb_pl_file {
     _Atomic uint32_t refs; /* descriptors, and calls under way */
@@ -72,8 +74,11 @@ struct fb_pl_file {
     _Atomic uint32_t used;
     uint8_t kind;
     int flags; /* of open() */
+    /* Negative: it has moved into the offset of a real descriptor, which is FB_PL_MOVED + its
+     * number. */
     _Atomic int64_t offset;
-    _Atomic int shadow; /* the file itself, for locks; -1: not open */
+    _Atomic int shadow;  /* the file itself, for locks and across fork(); -1: not open */
+    _Atomic bool forked; /* another process has the same offset: that of the shadow */
     /* A window into what is not in shared memory. */
     _Atomic bool window_busy;
     uint8_t *window;
@@ -93,8 +98,13 @@ void fb_pl_put(struct fb_pl_file *f);
 extern _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
 extern _Atomic uint32_t fb_pl_windows; /* in use */
 extern _Atomic bool fb_pl_active;      /* a slot was taken, ever */
+extern _Atomic int fb_pl_highest;      /* no slot above is taken */
+extern _Atomic uint32_t fb_pl_writers; /* files of kind FB_PL_WRITER */
 
+#define FB_PL_MOVED     INT64_MIN
 #define FB_PL_DIRECTORY UINT32_MAX /* a real descriptor of a directory below a root, perhaps */
+#define FB_PL_OWN       (UINT32_MAX - 1) /* a real descriptor of the library's */
+#define FB_PL_BUSY      0x80000000u      /* with a file's place: it just becomes real */
 
 static inline uint32_t fb_pl_slot(int fd)
 {
@@ -107,7 +117,7 @@ static inline bool fb_pl_is_ours(int fd)
 {
     uint32_t slot = fb_pl_slot(fd);
 
-    return fb_unlikely(slot != 0) && slot != FB_PL_DIRECTORY;
+    return fb_unlikely(slot != 0) && slot < FB_PL_OWN;
 }
 
 /* A new file with one reference; NULL: no room. */
@@ -122,14 +132,31 @@ void fb_pl_mark(int fd, uint32_t slot);
 void fb_pl_watch(int fd, struct fb_pl_file *f);
 /* One more descriptor of the same file. -1 lowest: exactly `to` (dup2). */
 int fb_pl_dup(int fd, int lowest, int to, bool cloexec);
-/* Before a descriptor is closed: forgets what it stood for. True: it is the library's own, and must
- * stay. */
-bool fb_pl_closing(int fd);
+/* Before a descriptor is closed: forgets what it stood for, a file that is to be put when it has
+ * been closed, or NULL. True: it is the library's own, and must stay. */
+bool fb_pl_closing(int fd, struct fb_pl_file **ret_file);
+/* A real descriptor becomes the library's own, perhaps at another number; and is closed. */
+int fb_pl_own(int fd);
+void fb_pl_disown(int fd);
+uint32_t fb_pl_place(const struct fb_pl_file *f);
+/* This process has the path open for writing. */
+bool fb_pl_writes_to(const char *path);
 
 /* Before dup2() puts something else in the place of a descriptor. */
 void fb_pl_overwriting(int fd);
 
-/* 0, or negative errno. All descriptors of the file become real. */
+/* ---- real.c ---- */
+
+/* The real descriptor that the file's offset has moved to; -1: it has not. */
+static inline int fb_pl_moved(int64_t offset)
+{
+    return offset < 0 ? (int)(offset - FB_PL_MOVED) : -1;
+}
+
+/* All descriptors of the file become real. One of its own, which is there as long as the file, or
+ * negative errno. */
+int fb_pl_go_real(struct fb_pl_file *f);
+/* The same for a descriptor that may be cached, or not: 0, or negative errno. */
 int fb_pl_make_real(int fd);
 /* Those that fn wants. */
 void fb_pl_make_real_if(bool (*wanted)(int fd, const struct fb_pl_file *f));
@@ -137,6 +164,9 @@ bool fb_pl_any(int fd, const struct fb_pl_file *f);
 bool fb_pl_inherited(int fd, const struct fb_pl_file *f); /* by a new program: not O_CLOEXEC */
 /* The file itself, or its bytes; a new descriptor, O_CLOEXEC. Negative errno. */
 int fb_pl_real_fd(struct fb_pl_file *f);
+/* The file itself, open beside the cached one as long as that is. Negative errno. */
+int fb_pl_shadow(struct fb_pl_file *f);
+void fb_pl_before_fork(void);
 void fb_pl_in_child(void);
 
 /* In the child of a vfork, which shares our memory, nothing is ours. */
@@ -148,8 +178,14 @@ extern _Thread_local bool fb_pl_vforked;
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
 /* Nothing of this process was ever ours, and this path is not either: quick. */
 bool fb_pl_stranger(const char *path);
-/* The same, all symbolic links resolved (by the kernel). */
+/* An absolute path that is not ours. */
+bool fb_pl_elsewhere(const char *path);
+/* The same as fb_pl_path(), all symbolic links resolved (by the kernel). */
 bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+/* The path of a descriptor, if it may be below a root. */
+bool fb_pl_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH]);
+/* The same for a name that need not exist: links on the way to it are resolved, not itself. */
+bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
 void fb_pl_cwd_changed(void);
 /* Whether the library works in this process. */
 bool fb_pl_on(void);
@@ -163,8 +199,9 @@ int fb_pl_opened_real(int fd, int dir, const char *path, int flags);
 
 /* ---- wrap_read.c ---- */
 
-ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset);
-ssize_t fb_pl_read(struct fb_pl_file *f, int fd, void *to, size_t bytes);
+void fb_pl_note_use(struct fb_pl_file *f, uint32_t how);
+ssize_t fb_pl_read_at(struct fb_pl_file *f, void *to, size_t bytes, int64_t offset);
+ssize_t fb_pl_read(struct fb_pl_file *f, void *to, size_t bytes);
 int64_t fb_pl_seek(struct fb_pl_file *f, int64_t offset, int whence);
 
 /* -1 and errno. */

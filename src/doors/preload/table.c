@@ -1,32 +1,33 @@
 /*
  * The table of descriptors. A slot says what stands behind a number: nothing of ours, a file (its
- * place in the pool + 1), or a directory below a root. Files are counted by their descriptors and by
- * the calls that use them, as in the kernel: a file outlives a close() that overtakes a read().
+ * place in the pool + 1), or a directory below a root. Files are counted by their descriptors and
+ * by the calls that use them, as in the kernel: a file outlives a close() that overtakes a read().
  *
  * Stale numbers. A descriptor that is closed past us (inside libc, by a raw system call) leaves its
  * slot behind; so every opener clears the slot of the number it got, and every closer that of the
  * number it closes.
  */
 #include <dlfcn.h>
-#include <linux/memfd.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "doors/preload/preload_priv.h"
 
-#define COPY_STEP (1u << 20)
+#define BUSY_TRIES 10000 /* yields to somebody who makes a descriptor real, who may be gone */
 
 struct fb_client fb_pl_client;
 _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
 _Atomic uint32_t fb_pl_windows;
 _Atomic bool fb_pl_active;
+_Atomic int fb_pl_highest;
+_Atomic uint32_t fb_pl_writers;
 _Thread_local bool fb_pl_vforked;
 
 static _Atomic(struct fb_pl_file *) pool;
 static _Atomic uint32_t pool_used;
 static _Atomic uint64_t pool_free; /* low half: place + 1 of the first; high half: a tag */
 static _Atomic int placeholder = -1;
-static _Atomic int highest; /* no slot above is taken */
+static _Atomic bool handles_fork;
 
 void *fb_pl_real(_Atomic(void *) *cached, const char *name)
 {
@@ -84,7 +85,7 @@ static struct fb_pl_file *pool_take(void)
     return &p[no];
 }
 
-static uint32_t place_of(const struct fb_pl_file *f)
+uint32_t fb_pl_place(const struct fb_pl_file *f)
 {
     return (uint32_t)(f - atomic_load_explicit(&pool, memory_order_relaxed)) + 1;
 }
@@ -95,7 +96,7 @@ static void pool_give(struct fb_pl_file *f)
 
     do {
         f->next_free = (uint32_t)head;
-        mine = ((head >> 32) + 1) << 32 | place_of(f);
+        mine = ((head >> 32) + 1) << 32 | fb_pl_place(f);
     } while (!atomic_compare_exchange_weak(&pool_free, &head, mine));
 }
 
@@ -113,25 +114,33 @@ struct fb_pl_file *fb_pl_new(enum fb_pl_kind kind)
     atomic_store_explicit(&f->used, 0, memory_order_relaxed);
     atomic_store_explicit(&f->offset, 0, memory_order_relaxed);
     atomic_store_explicit(&f->shadow, -1, memory_order_relaxed);
+    atomic_store_explicit(&f->forked, false, memory_order_relaxed);
+    if (kind == FB_PL_WRITER)
+        atomic_fetch_add(&fb_pl_writers, 1);
     atomic_store_explicit(&f->refs, 1, memory_order_release);
     return f;
 }
 
 void fb_pl_put(struct fb_pl_file *f)
 {
-    int shadow;
+    int shadow, moved;
 
     if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (f->kind == FB_PL_WRITER)
+    if (f->kind == FB_PL_WRITER) {
         fb_client_forget(&fb_pl_client, f->file.full);
+        atomic_fetch_sub(&fb_pl_writers, 1);
+    }
     if (f->window) {
         fb_sys_munmap(f->window, FB_PL_WINDOW);
         atomic_fetch_sub(&fb_pl_windows, 1);
     }
     shadow = atomic_load(&f->shadow);
     if (shadow >= 0)
-        fb_sys_close(shadow);
+        fb_pl_disown(shadow);
+    moved = fb_pl_moved(atomic_load(&f->offset));
+    if (moved >= 0)
+        fb_pl_disown(moved);
     pool_give(f);
 }
 
@@ -140,8 +149,9 @@ struct fb_pl_file *fb_pl_get(int fd)
     uint32_t slot = fb_pl_slot(fd), refs;
     struct fb_pl_file *f;
 
-    if (slot == 0 || slot == FB_PL_DIRECTORY || fb_pl_vforked)
+    if (slot == 0 || slot >= FB_PL_OWN || fb_pl_vforked)
         return NULL;
+    slot &= ~FB_PL_BUSY;
     f = &atomic_load_explicit(&pool, memory_order_acquire)[slot - 1];
     refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
     do {
@@ -150,7 +160,7 @@ struct fb_pl_file *fb_pl_get(int fd)
     } while (!atomic_compare_exchange_weak_explicit(&f->refs, &refs, refs + 1, memory_order_acquire,
                                                     memory_order_relaxed));
     /* It may have been closed and its place given to another file meanwhile. */
-    if (fb_likely(fb_pl_slot(fd) == slot))
+    if (fb_likely((fb_pl_slot(fd) & ~FB_PL_BUSY) == slot))
         return f;
     fb_pl_put(f);
     return NULL;
@@ -158,35 +168,90 @@ struct fb_pl_file *fb_pl_get(int fd)
 
 /* ---- slots ---- */
 
+/* The file that a slot stood for. */
+static struct fb_pl_file *file_of(uint32_t slot)
+{
+    return slot == 0 || slot >= FB_PL_OWN
+               ? NULL
+               : &atomic_load_explicit(&pool, memory_order_acquire)[(slot & ~FB_PL_BUSY) - 1];
+}
+
+/* Says what the slot was. Whoever closes a number while another thread puts the real file there
+ * waits for that: after the close the number may be another file's. */
+static uint32_t swap(int fd, uint32_t slot)
+{
+    uint32_t old = atomic_load_explicit(&fb_pl_slots[fd], memory_order_acquire);
+    unsigned tries = 0;
+
+    for (;;) {
+        if (fb_unlikely((old & FB_PL_BUSY) && old < FB_PL_OWN) && tries++ < BUSY_TRIES) {
+            (void)fb_sys(SYS_sched_yield, 0, 0, 0, 0);
+            old = atomic_load_explicit(&fb_pl_slots[fd], memory_order_acquire);
+        } else if (atomic_compare_exchange_weak_explicit(
+                       &fb_pl_slots[fd], &old, slot, memory_order_acq_rel, memory_order_acquire)) {
+            return old;
+        }
+    }
+}
+
 void fb_pl_mark(int fd, uint32_t slot)
 {
-    int high = atomic_load_explicit(&highest, memory_order_relaxed);
-    uint32_t old;
+    int high = atomic_load_explicit(&fb_pl_highest, memory_order_relaxed);
+    struct fb_pl_file *old;
 
     if ((unsigned)fd >= FB_PL_FDS)
         return;
     atomic_store_explicit(&fb_pl_active, true, memory_order_relaxed);
-    while (fd > high && !atomic_compare_exchange_weak(&highest, &high, fd))
+    while (fd > high && !atomic_compare_exchange_weak(&fb_pl_highest, &high, fd))
         continue;
-    old = atomic_exchange_explicit(&fb_pl_slots[fd], slot, memory_order_acq_rel);
-    if (old != 0 && old != FB_PL_DIRECTORY)
-        fb_pl_put(&atomic_load_explicit(&pool, memory_order_acquire)[old - 1]);
+    old = file_of(swap(fd, slot));
+    if (old)
+        fb_pl_put(old);
 }
 
+/* The placeholder itself was closed past us when its number comes back. */
 void fb_pl_fresh(int fd)
 {
-    if (fb_unlikely(fb_pl_slot(fd) != 0) && !fb_pl_vforked)
+    int own = fd;
+
+    if (fb_pl_vforked || fd < 0)
+        return;
+    if (fb_unlikely(fb_pl_slot(fd) != 0))
         fb_pl_mark(fd, 0);
+    if (fb_unlikely(fd == atomic_load_explicit(&placeholder, memory_order_relaxed)))
+        (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
 }
 
-bool fb_pl_closing(int fd)
+bool fb_pl_closing(int fd, struct fb_pl_file **ret_file)
 {
-    if (fb_unlikely(fb_pl_slot(fd) != 0) && !fb_pl_vforked)
-        fb_pl_mark(fd, 0);
+    uint32_t slot = fb_pl_slot(fd);
+
+    if (fb_unlikely(slot != 0) && !fb_pl_vforked) {
+        if (slot == FB_PL_OWN)
+            return true;
+        *ret_file = file_of(swap(fd, 0));
+    }
     return fb_unlikely(
                fb_client_owns(&fb_pl_client, fd) ||
                (fd >= 0 && fd == atomic_load_explicit(&placeholder, memory_order_relaxed))) &&
            !fb_pl_vforked;
+}
+
+bool fb_pl_writes_to(const char *path)
+{
+    int high = atomic_load(&fb_pl_highest);
+    bool is = false;
+
+    if (fb_likely(atomic_load_explicit(&fb_pl_writers, memory_order_relaxed) == 0))
+        return false;
+    for (int fd = 0; fd <= high && !is; fd++) {
+        struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+
+        is = f && f->kind == FB_PL_WRITER && strcmp(f->file.full, path) == 0;
+        if (f)
+            fb_pl_put(f);
+    }
+    return is;
 }
 
 void fb_pl_overwriting(int fd)
@@ -200,25 +265,40 @@ void fb_pl_overwriting(int fd)
         (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
 }
 
+/* ---- descriptors of our own ---- */
+
+int fb_pl_own(int fd)
+{
+    fd = fb_sys_lift(fd);
+    fb_pl_mark(fd, FB_PL_OWN);
+    return fd;
+}
+
+/* Closed past us, the number may be somebody else's by now. */
+void fb_pl_disown(int fd)
+{
+    uint32_t own = FB_PL_OWN;
+
+    if (fd >= FB_PL_FDS || atomic_compare_exchange_strong(&fb_pl_slots[fd], &own, 0))
+        fb_sys_close(fd);
+}
+
 /* ---- placeholders ---- */
 
 static int get_placeholder(void)
 {
     int fd = atomic_load_explicit(&placeholder, memory_order_relaxed);
-    int expected = -1, high;
+    int expected = -1;
 
     if (fb_likely(fd >= 0))
         return fd;
     fd = fb_sys_open(fb_pl_client.socket, O_PATH | O_CLOEXEC, 0);
     if (fd < 0)
         return fd;
-    high = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, 900);
-    if (high >= 0) {
-        fb_sys_close(fd);
-        fd = high;
-    }
+    fd = fb_sys_lift(fd);
     if (atomic_compare_exchange_strong(&placeholder, &expected, fd)) {
-        (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
+        if (!atomic_exchange(&handles_fork, true))
+            (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
         return fd;
     }
     fb_sys_close(fd);
@@ -227,19 +307,24 @@ static int get_placeholder(void)
 
 int fb_pl_install(struct fb_pl_file *f, int lowest, bool cloexec)
 {
-    int from = get_placeholder();
-    int fd = from < 0 ? from : fb_sys_fcntl(from, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
+    int fd = -EBADF;
 
+    /* Closed past us it is opened anew. */
+    for (int tries = 0; fd == -EBADF && tries < 2; tries++) {
+        int from = get_placeholder();
+
+        fd = from < 0 ? from : fb_sys_fcntl(from, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
+        if (fb_unlikely(fd == -EBADF))
+            (void)atomic_compare_exchange_strong(&placeholder, &from, -1);
+    }
     if (fd >= FB_PL_FDS) {
         fb_sys_close(fd);
         fd = -EMFILE;
     }
-    if (fd == -EBADF) /* closed past us: a new one next time */
-        atomic_compare_exchange_strong(&placeholder, &from, -1);
     if (fd < 0)
         fb_pl_put(f);
     else
-        fb_pl_mark(fd, place_of(f));
+        fb_pl_mark(fd, fb_pl_place(f));
     return fd;
 }
 
@@ -248,7 +333,7 @@ void fb_pl_watch(int fd, struct fb_pl_file *f)
     if ((unsigned)fd >= FB_PL_FDS)
         fb_pl_put(f);
     else
-        fb_pl_mark(fd, place_of(f));
+        fb_pl_mark(fd, fb_pl_place(f));
 }
 
 int fb_pl_dup(int fd, int lowest, int to, bool cloexec)
@@ -264,7 +349,7 @@ int fb_pl_dup(int fd, int lowest, int to, bool cloexec)
         got = fb_sys_dup3(fd, to, cloexec ? O_CLOEXEC : 0);
     /* The reference is the new slot's. */
     if (got >= 0 && got < FB_PL_FDS) {
-        fb_pl_mark(got, place_of(f));
+        fb_pl_mark(got, fb_pl_place(f));
         return got;
     }
     fb_pl_put(f);
@@ -272,139 +357,4 @@ int fb_pl_dup(int fd, int lowest, int to, bool cloexec)
         return got;
     fb_sys_close(got);
     return -EMFILE;
-}
-
-/* ---- becoming real ---- */
-
-static bool same_version(const struct fb_pl_file *f, int fd)
-{
-    const struct fb_version *v = &f->file.attr.version;
-    struct stat st;
-
-    return fb_sys_fstat(fd, &st) == 0 && (uint64_t)st.st_size == v->size &&
-           st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec == v->mtime_ns &&
-           st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec == v->ctime_ns &&
-           st.st_ino == v->tag[0];
-}
-
-/* The version that was opened, from the cache, if it has all of it. */
-static int copy_of(struct fb_pl_file *f)
-{
-    uint64_t size = f->file.attr.version.size, at = 0;
-    uint8_t *buffer;
-    int fd;
-
-    if (size > FB_PL_COPY_MAX)
-        return -ESTALE;
-    fd = (int)fb_sys(SYS_memfd_create, "forebay-copy", MFD_CLOEXEC, 0, 0);
-    buffer = fb_sys_memory(COPY_STEP);
-    while (fd >= 0 && buffer && at < size) {
-        int64_t n = fb_client_pread(&fb_pl_client, &f->file, buffer, COPY_STEP, at);
-
-        if (n <= 0 || fb_sys(SYS_pwrite64, fd, buffer, n, at) != n)
-            break;
-        at += (uint64_t)n;
-    }
-    if (buffer)
-        fb_sys_munmap(buffer, COPY_STEP);
-    if (fd >= 0 && buffer && at == size)
-        return fd;
-    if (fd >= 0)
-        fb_sys_close(fd);
-    return -ESTALE;
-}
-
-int fb_pl_real_fd(struct fb_pl_file *f)
-{
-    int fd =
-        fb_sys_open(f->file.full, (f->flags & (O_NONBLOCK | O_NOATIME)) | O_RDONLY | O_CLOEXEC, 0);
-
-    /* Of a file nobody has read from yet, any version will do. */
-    if (fd >= 0 && (atomic_load(&f->used) == 0 || same_version(f, fd)))
-        return fd;
-    if (fd >= 0)
-        fb_sys_close(fd);
-    return copy_of(f);
-}
-
-/* Every number that stands for the file. */
-static void replace_all(struct fb_pl_file *f, int real)
-{
-    uint32_t place = place_of(f);
-    int high = atomic_load(&highest);
-
-    for (int fd = 0; fd <= high; fd++) {
-        int flags;
-
-        if (fb_pl_slot(fd) != place)
-            continue;
-        flags = fb_sys_fcntl(fd, F_GETFD, 0);
-        if (flags < 0)
-            continue;
-        /* In this order a read at the same time finds the cached file or the real one, never a
-         * placeholder. */
-        (void)fb_sys_dup3(real, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
-        fb_pl_mark(fd, 0);
-    }
-}
-
-int fb_pl_make_real(int fd)
-{
-    struct fb_pl_file *f = fb_pl_get(fd);
-    int real;
-
-    if (!f)
-        return 0;
-    if (f->kind != FB_PL_CACHED) {
-        fb_pl_put(f);
-        return 0;
-    }
-    real = fb_pl_real_fd(f);
-    if (real >= 0) {
-        (void)fb_sys_lseek(real, atomic_load(&f->offset), SEEK_SET);
-        replace_all(f, real);
-        fb_sys_close(real);
-    }
-    fb_pl_put(f);
-    return real < 0 ? real : 0;
-}
-
-void fb_pl_make_real_if(bool (*wanted)(int fd, const struct fb_pl_file *f))
-{
-    int high = atomic_load(&highest);
-
-    if (fb_pl_vforked || !atomic_load(&pool))
-        return;
-    for (int fd = 0; fd <= high; fd++) {
-        struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
-        bool want;
-
-        if (!f)
-            continue;
-        want = f->kind == FB_PL_CACHED && wanted(fd, f);
-        fb_pl_put(f);
-        /* One that cannot be had stays a placeholder, on which the program fails loudly. */
-        if (want)
-            (void)fb_pl_make_real(fd);
-    }
-}
-
-bool fb_pl_any(int fd, const struct fb_pl_file *f)
-{
-    (void)fd;
-    (void)f;
-    return true;
-}
-
-bool fb_pl_inherited(int fd, const struct fb_pl_file *f)
-{
-    int flags = fb_sys_fcntl(fd, F_GETFD, 0);
-
-    (void)f;
-    return flags >= 0 && (flags & FD_CLOEXEC) == 0;
-}
-
-void fb_pl_in_child(void)
-{
-    fb_client_forked(&fb_pl_client);
 }

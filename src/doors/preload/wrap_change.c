@@ -1,23 +1,115 @@
 /*
  * Changes that this program makes below a root, past the cache: it must see them at once, however
- * long the metadata TTL is. libc does the work; then the daemon is told to ask the source next time.
+ * long the metadata TTL is. libc does the work; then the daemon is told to ask the source next
+ * time.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include <utime.h>
 
 #include "doors/preload/preload_priv.h"
 
+/* By all its names: as it was written, and with links followed, those on the way and the last. */
 static void changed(int dir, const char *path)
 {
-    char clean[FB_CLIENT_FILE_PATH];
+    char clean[FB_CLIENT_FILE_PATH], exact[FB_CLIENT_FILE_PATH];
     int saved = errno;
 
-    if (path && !fb_pl_vforked && fb_pl_path(dir, path, clean))
+    if (!path || fb_pl_vforked || fb_pl_elsewhere(path) || !fb_pl_on())
+        return;
+    if (!fb_pl_path(dir, path, clean))
+        clean[0] = '\0';
+    else
         fb_client_forget(&fb_pl_client, clean);
+    if (fb_pl_exact_name(dir, path, exact) && strcmp(exact, clean) != 0) {
+        fb_client_forget(&fb_pl_client, exact);
+        memcpy(clean, exact, sizeof clean);
+    }
+    if (fb_pl_exact(dir, path, exact) && strcmp(exact, clean) != 0)
+        fb_client_forget(&fb_pl_client, exact);
     errno = saved;
 }
+
+/* ---- directories ---- */
+
+/* A copy of the path of a record below `dir`, to be forgotten. */
+static bool is_below(const struct fb_layout *l, uint32_t id, const struct fb_client_place *place,
+                     const char *dir, size_t len, char *ret_path, uint32_t *ret_next)
+{
+    const struct fb_layout_file *f = fb_layout_file(l, id);
+    uint32_t gen = f ? atomic_load_explicit(&f->gen, memory_order_acquire) : 1;
+    size_t path_len;
+    bool below;
+
+    *ret_next = 0;
+    if (gen & 1)
+        return false;
+    path_len = f->path_len;
+    below = f->source == place->source && path_len > len &&
+            place->path_len + 1 + path_len < FB_CLIENT_FILE_PATH &&
+            (uint64_t)id * FB_UNIT + sizeof *f + path_len <= l->h.files_bytes &&
+            memcmp(f->path, dir, len) == 0 && f->path[len] == '/';
+    if (below) {
+        memcpy(ret_path, f->path, path_len);
+        ret_path[path_len] = '\0';
+    }
+    *ret_next = atomic_load_explicit(&f->next, memory_order_relaxed);
+    /* The record may have become another one's: then what was read means nothing. */
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&f->gen, memory_order_relaxed) != gen) {
+        *ret_next = 0;
+        return false;
+    }
+    return below;
+}
+
+/* A directory has moved, and with it every name below: all of them that the cache knows are
+ * forgotten. That takes long where it knows many; directories move seldom. */
+static void forget_below(const char *path)
+{
+    struct fb_session *s = fb_client_session(&fb_pl_client);
+    const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
+    char full[FB_CLIENT_FILE_PATH];
+    const _Atomic uint32_t *heads;
+    const char *dir;
+
+    if (!place || strlen(path) <= place->path_len + 1u)
+        return;
+    dir = path + place->path_len + 1;
+    memcpy(full, path, place->path_len + 1u);
+    heads = (const _Atomic uint32_t *)(s->layout.base + s->layout.h.heads_offset);
+    for (uint64_t i = 0; i < s->layout.h.heads; i++) {
+        uint32_t id = atomic_load_explicit(&heads[i], memory_order_acquire), next;
+
+        for (int step = 0; id != 0 && step < FB_FILE_CHAIN_MAX; step++, id = next)
+            if (is_below(&s->layout, id, place, dir, strlen(dir), full + place->path_len + 1,
+                         &next))
+                fb_client_forget(&fb_pl_client, full);
+    }
+}
+
+static void moved(int from_dir, const char *from, int to_dir, const char *to)
+{
+    char exact[FB_CLIENT_FILE_PATH];
+    int saved = errno;
+    struct stat st;
+
+    if (fb_pl_vforked || (fb_pl_elsewhere(from) && fb_pl_elsewhere(to)) || !fb_pl_on())
+        return;
+    changed(from_dir, from);
+    changed(to_dir, to);
+    if (fb_sys_fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
+        if (fb_pl_exact_name(from_dir, from, exact))
+            forget_below(exact);
+        if (fb_pl_exact_name(to_dir, to, exact))
+            forget_below(exact);
+    }
+    errno = saved;
+}
+
+/* ---- calls ---- */
 
 #define WRAP_CHANGE(name, params, args, dir, path) \
  FB_EXPORT int name params                         \
@@ -41,15 +133,34 @@ WRAP_CHANGE(utime, (const char *p, const struct utimbuf *t), (p, t), AT_FDCWD, p
 WRAP_CHANGE(utimes, (const char *p, const struct timeval t[2]), (p, t), AT_FDCWD, p)
 WRAP_CHANGE(utimensat, (int d, const char *p, const struct timespec t[2], int f), (d, p, t, f), d,
             p)
-WRAP_CHANGE(link, (const char *o, const char *p), (o, p), AT_FDCWD, o)
+WRAP_CHANGE(lchown, (const char *p, uid_t u, gid_t g), (p, u, g), AT_FDCWD, p)
+WRAP_CHANGE(lutimes, (const char *p, const struct timeval t[2]), (p, t), AT_FDCWD, p)
+WRAP_CHANGE(symlinkat, (const char *o, int d, const char *p), (o, d, p), d, p)
 WRAP_CHANGE(symlink, (const char *o, const char *p), (o, p), AT_FDCWD, p)
+
+FB_EXPORT int link(const char *from, const char *to)
+{
+    int rc = FB_REAL(link)(from, to);
+
+    changed(AT_FDCWD, from);
+    changed(AT_FDCWD, to);
+    return rc;
+}
+
+FB_EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+    int rc = FB_REAL(linkat)(from_dir, from, to_dir, to, flags);
+
+    changed(from_dir, from);
+    changed(to_dir, to);
+    return rc;
+}
 
 FB_EXPORT int rename(const char *from, const char *to)
 {
     int rc = FB_REAL(rename)(from, to);
 
-    changed(AT_FDCWD, from);
-    changed(AT_FDCWD, to);
+    moved(AT_FDCWD, from, AT_FDCWD, to);
     return rc;
 }
 
@@ -57,8 +168,7 @@ FB_EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *t
 {
     int rc = FB_REAL(renameat)(from_dir, from, to_dir, to);
 
-    changed(from_dir, from);
-    changed(to_dir, to);
+    moved(from_dir, from, to_dir, to);
     return rc;
 }
 
@@ -66,7 +176,6 @@ FB_EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *
 {
     int rc = FB_REAL(renameat2)(from_dir, from, to_dir, to, flags);
 
-    changed(from_dir, from);
-    changed(to_dir, to);
+    moved(from_dir, from, to_dir, to);
     return rc;
 }

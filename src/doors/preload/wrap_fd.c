@@ -1,6 +1,8 @@
 /*
  * Descriptors: closing, duplicating, fcntl, and everything that wants the file itself.
  */
+#include <aio.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <string.h>
@@ -16,40 +18,64 @@
 
 #include "doors/preload/preload_priv.h"
 
+/* libc hides it where there is no other size. */
+#if defined(__aarch64__)
+# define KERNEL_LARGEFILE 0400000
+#else
+# define KERNEL_LARGEFILE 0100000
+#endif
+
 /* ---- close ---- */
 
+/* What was written becomes visible, at the latest, when the kernel has closed it: a writer's
+ * path is forgotten after that. */
 FB_EXPORT int close(int fd)
 {
-    if (fb_unlikely(fb_pl_closing(fd)))
+    struct fb_pl_file *f = NULL;
+    int rc;
+
+    if (fb_unlikely(fb_pl_closing(fd, &f)))
         return fb_fail(EBADF);
-    return FB_REAL(close)(fd);
+    if (!f)
+        return FB_REAL(close)(fd);
+    rc = FB_REAL(close)(fd);
+    fb_pl_put(f);
+    return rc;
 }
 
 /* All of [first, last] but what is the library's own. */
-static int close_around(unsigned first, unsigned last, int flags)
+static int close_around(unsigned first, unsigned last)
 {
     unsigned from = first;
     int rc = 0;
 
     for (unsigned fd = first; fd <= last && fd < FB_PL_FDS; fd++) {
-        bool keep = flags & CLOSE_RANGE_CLOEXEC ? false : fb_pl_closing((int)fd);
+        struct fb_pl_file *f = NULL;
+        bool keep = fb_pl_closing((int)fd, &f);
 
-        if (!keep)
+        if (!keep && !f)
             continue;
         if (fd > from)
-            rc |= FB_REAL(close_range)(from, fd - 1, flags);
+            rc |= FB_REAL(close_range)(from, fd - 1, 0);
+        if (!keep)
+            rc |= fb_sys_close((int)fd);
+        if (f)
+            fb_pl_put(f);
         from = fd + 1;
     }
     if (from <= last)
-        rc |= FB_REAL(close_range)(from, last, flags);
-    return rc;
+        rc |= FB_REAL(close_range)(from, last, 0);
+    return rc == 0 ? 0 : -1;
 }
 
+/* With a table of its own, a thread leaves the others their descriptors: all is real before. */
 FB_EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-    if (first > last || fb_pl_vforked || (flags & CLOSE_RANGE_UNSHARE))
+    if ((flags & CLOSE_RANGE_UNSHARE) && !fb_pl_vforked)
+        fb_pl_make_real_if(fb_pl_any);
+    if (first > last || fb_pl_vforked || flags != 0)
         return FB_REAL(close_range)(first, last, flags);
-    return close_around(first, last, flags);
+    return close_around(first, last);
 }
 
 FB_EXPORT void closefrom(int lowest)
@@ -59,7 +85,7 @@ FB_EXPORT void closefrom(int lowest)
     if (fb_pl_vforked)
         FB_REAL(closefrom)(lowest);
     else
-        (void)close_around((unsigned)lowest, ~0U, 0);
+        (void)close_around((unsigned)lowest, ~0U);
 }
 
 /* ---- dup ---- */
@@ -87,9 +113,11 @@ static int passed(int fd)
     return fd;
 }
 
+/* Writers are duplicated as well: the path is written to until the last of them is closed. */
 FB_EXPORT int dup(int fd)
 {
-    return is_cached(fd) ? settle(fb_pl_dup(fd, 0, -1, false)) : passed(FB_REAL(dup)(fd));
+    return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, 0, -1, false))
+                                          : passed(FB_REAL(dup)(fd));
 }
 
 FB_EXPORT int dup2(int fd, int to)
@@ -97,7 +125,8 @@ FB_EXPORT int dup2(int fd, int to)
     if (fd == to)
         return FB_REAL(dup2)(fd, to);
     fb_pl_overwriting(to);
-    return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, false)) : passed(FB_REAL(dup2)(fd, to));
+    return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, false))
+                                          : passed(FB_REAL(dup2)(fd, to));
 }
 
 FB_EXPORT int dup3(int fd, int to, int flags)
@@ -105,46 +134,50 @@ FB_EXPORT int dup3(int fd, int to, int flags)
     if (fd == to || (flags & ~O_CLOEXEC))
         return FB_REAL(dup3)(fd, to, flags);
     fb_pl_overwriting(to);
-    return is_cached(fd) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
-                         : passed(FB_REAL(dup3)(fd, to, flags));
+    return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
+                                          : passed(FB_REAL(dup3)(fd, to, flags));
 }
 
 /* ---- fcntl ---- */
 
+static int control_cached(struct fb_pl_file *f, int fd, int command, void *arg,
+                          int (*real)(int, int, ...))
+{
+    int value = (int)(intptr_t)arg, rc;
+
+    switch (command) {
+    case F_GETFD: /* of the number, not of the file */
+    case F_SETFD:
+        return real(fd, command, arg);
+    case F_GETFL:
+        return (f->flags & ~O_NOCTTY) | KERNEL_LARGEFILE;
+    case F_SETFL:
+        if ((value & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)) == (f->flags & O_NOATIME)) {
+            f->flags = (f->flags & ~O_NONBLOCK) | (value & O_NONBLOCK);
+            return 0;
+        }
+        break;
+    default: /* locks, leases, owners ... */
+        break;
+    }
+    rc = fb_pl_make_real(fd);
+    return rc < 0 ? fb_fail(-rc) : real(fd, command, arg);
+}
+
 static int control(int fd, int command, void *arg, int (*real)(int, int, ...))
 {
     struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
-    bool ours = f && f->kind == FB_PL_CACHED;
+    bool dups = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
     int rc;
 
-    if (!ours) {
-        if (f)
-            fb_pl_put(f);
-        rc = real(fd, command, arg);
-        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? passed(rc) : rc;
-    }
-    switch (command) {
-    case F_DUPFD:
-    case F_DUPFD_CLOEXEC:
+    if (f && dups && (int)(intptr_t)arg >= 0)
         rc = settle(fb_pl_dup(fd, (int)(intptr_t)arg, -1, command == F_DUPFD_CLOEXEC));
-        break;
-    case F_GETFD: /* of the number, not of the file */
-    case F_SETFD:
-        rc = real(fd, command, arg);
-        break;
-    case F_GETFL:
-        rc = (f->flags & ~(O_NOCTTY | O_NOFOLLOW)) | O_LARGEFILE;
-        break;
-    case F_SETFL:
-        f->flags = (f->flags & ~O_NONBLOCK) | ((int)(intptr_t)arg & O_NONBLOCK);
-        rc = 0;
-        break;
-    default: /* locks, leases, owners ... */
-        rc = fb_pl_make_real(fd);
-        rc = rc < 0 ? fb_fail(-rc) : real(fd, command, arg);
-        break;
-    }
-    fb_pl_put(f);
+    else if (f && !dups && f->kind == FB_PL_CACHED)
+        rc = control_cached(f, fd, command, arg, real);
+    else
+        rc = dups ? passed(real(fd, command, arg)) : real(fd, command, arg);
+    if (f)
+        fb_pl_put(f);
     return rc;
 }
 
@@ -192,18 +225,11 @@ FB_EXPORT ssize_t readahead(int fd, off64_t at, size_t bytes)
 FB_EXPORT int flock(int fd, int operation)
 {
     struct fb_pl_file *f = is_cached(fd) ? fb_pl_get(fd) : NULL;
-    int shadow, none = -1, rc;
+    int shadow, rc;
 
     if (!f)
         return FB_REAL(flock)(fd, operation);
-    shadow = atomic_load(&f->shadow);
-    if (shadow < 0) {
-        shadow = fb_sys_open(f->file.full, O_RDONLY | O_CLOEXEC, 0);
-        if (shadow >= 0 && !atomic_compare_exchange_strong(&f->shadow, &none, shadow)) {
-            fb_sys_close(shadow);
-            shadow = none;
-        }
-    }
+    shadow = fb_pl_shadow(f);
     rc = shadow < 0 ? fb_fail(-shadow) : FB_REAL(flock)(shadow, operation);
     fb_pl_put(f);
     return rc;
@@ -244,6 +270,7 @@ WRAP_REAL(int, fsetxattr, (int fd, const char *n, const void *v, size_t s, int f
           (fd, n, v, s, flags))
 WRAP_REAL(int, fremovexattr, (int fd, const char *n), (fd, n))
 WRAP_REAL(int, lockf, (int fd, int command, off_t bytes), (fd, command, bytes))
+WRAP_REAL(long, fpathconf, (int fd, int name), (fd, name))
 WRAP_REAL(int, lockf64, (int fd, int command, off64_t bytes), (fd, command, bytes))
 
 FB_EXPORT int ioctl(int fd, unsigned long request, ...)
@@ -257,6 +284,11 @@ FB_EXPORT int ioctl(int fd, unsigned long request, ...)
     /* Python asks every file whether it is a terminal. */
     if (request == TCGETS && is_cached(fd))
         return fb_fail(ENOTTY);
+    if ((request == FIOCLEX || request == FIONCLEX) && is_cached(fd))
+        return settle(fb_sys_fcntl(fd, F_SETFD, request == FIOCLEX ? FD_CLOEXEC : 0));
+    /* cp tries this first, and knows what to do when it cannot be. */
+    if (request == FICLONE && is_cached((int)(intptr_t)arg))
+        return fb_fail(EOPNOTSUPP);
     return real_now(fd) ? FB_REAL(ioctl)(fd, request, arg) : -1;
 }
 
@@ -304,6 +336,29 @@ FB_EXPORT int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
     return real_now(fd) ? FB_REAL(epoll_ctl)(epoll, op, fd, event) : -1;
 }
 
+/* ---- by other threads of libc ---- */
+
+#define WRAP_AIO(name, type)                                \
+ FB_EXPORT int name(type *cb)                               \
+ {                                                          \
+  return real_now(cb->aio_fildes) ? FB_REAL(name)(cb) : -1; \
+ }
+
+WRAP_AIO(aio_read, struct aiocb)
+WRAP_AIO(aio_read64, struct aiocb64)
+
+#define WRAP_LIO(name, type)                                                                  \
+ FB_EXPORT int name(int mode, type *const list[restrict], int n, struct sigevent *restrict e) \
+ {                                                                                            \
+  for (int i = 0; i < n; i++)                                                                 \
+   if (list[i])                                                                               \
+    (void)real_now(list[i]->aio_fildes);                                                      \
+  return FB_REAL(name)(mode, list, n, e);                                                     \
+ }
+
+WRAP_LIO(lio_listio, struct aiocb)
+WRAP_LIO(lio_listio64, struct aiocb64)
+
 /* ---- to another process ---- */
 
 static void real_in_message(const struct msghdr *msg)
@@ -318,6 +373,14 @@ static void real_in_message(const struct msghdr *msg)
             (void)real_now(fd);
         }
     }
+}
+
+FB_EXPORT int sendmmsg(int socket, struct mmsghdr *msgs, unsigned count, int flags)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (fb_unlikely(msgs[i].msg_hdr.msg_controllen > 0))
+            real_in_message(&msgs[i].msg_hdr);
+    return FB_REAL(sendmmsg)(socket, msgs, count, flags);
 }
 
 FB_EXPORT ssize_t sendmsg(int socket, const struct msghdr *msg, int flags)

@@ -2,6 +2,7 @@
  * Opening. Read-only opens below a root are answered from the cache; all others are libc's.
  */
 #include <dirent.h>
+#include <linux/capability.h>
 #include <string.h>
 
 #include "doors/preload/preload_priv.h"
@@ -13,6 +14,45 @@ static bool is_write(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
 }
+
+/* ---- permissions ---- */
+
+enum {
+    UNKNOWN,
+    CHECKED,
+    ANYTHING
+};
+
+static _Atomic int
+    reads; /* what this process may read; it never becomes another (wrap_process.c) */
+
+static int what_we_read(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    uint32_t wide = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
+
+    if (fb_sys(SYS_capget, &head, caps, 0, 0) == 0 && (caps[0].effective & wide) != 0)
+        return ANYTHING;
+    return CHECKED;
+}
+
+/* The daemon, which is the same user, has seen the file, not opened it. Where the mode leaves a
+ * doubt (groups, ACLs) the kernel decides. */
+static bool may_read(const struct fb_client_file *file)
+{
+    int known = atomic_load_explicit(&reads, memory_order_relaxed);
+    uint32_t mode = file->attr.mode, plain = S_IRUSR | S_IRGRP | S_IROTH;
+
+    if (fb_unlikely(known == UNKNOWN)) {
+        known = what_we_read();
+        atomic_store_explicit(&reads, known, memory_order_relaxed);
+    }
+    return known == ANYTHING || (mode & plain) == plain ||
+           fb_sys(SYS_faccessat2, AT_FDCWD, file->full, R_OK, AT_EACCESS) == 0;
+}
+
+/* ---- opening ---- */
 
 /* With O_NOFOLLOW a link at the end is an error, which the kernel words. */
 static int find_file(int dir, const char *path, int flags, const char *clean,
@@ -37,6 +77,10 @@ static int open_cached(int dir, const char *path, int flags, const char *clean)
     if (!f)
         return -1;
     if (find_file(dir, path, flags, clean, &f->file) != 0) {
+        fb_pl_put(f);
+        return -1;
+    }
+    if (!may_read(&f->file) || fb_pl_writes_to(f->file.full)) {
         fb_pl_put(f);
         return -1;
     }
@@ -67,8 +111,9 @@ static void note_real(int fd, const char *clean, int flags)
     f = fb_pl_new(FB_PL_WRITER);
     if (!f)
         return;
-    strcpy(f->file.full, clean);
-    fb_client_forget(&fb_pl_client, clean);
+    if (!fb_pl_path_of(fd, f->file.full))
+        memcpy(f->file.full, clean, strlen(clean) + 1);
+    fb_client_forget(&fb_pl_client, f->file.full);
     fb_pl_watch(fd, f);
 }
 
@@ -98,12 +143,12 @@ static int took_note(int fd, const char *clean, int flags)
     return fd;
 }
 
-/* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with all
- * their arguments, although the last may be missing: it is handed on unseen, in its register.
+/* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with
+ * all their arguments, although the last may be missing: it is handed on unseen, in its register.
  *
- * For most programs most calls are not for us: libc's function then returns to the caller itself. (A
- * return more would cost more than all the rest: system calls leave the processor without a memory of
- * where calls came from.) */
+ * For most programs most calls are not for us: libc's function then returns to the caller itself.
+ * (A return more would cost more than all the rest: system calls leave the processor without a
+ * memory of where calls came from.) */
 #define OPEN_BODY(dir, real)                   \
  char clean[FB_CLIENT_FILE_PATH];              \
  int fd;                                       \

@@ -2,7 +2,8 @@
  * Processes. A new program knows nothing of our table: what it inherits must be real.
  *
  *   fork      the child has a copy of everything. Descriptors with an offset in use become real,
- *             since parent and child share it; those read with pread() alone stay cached in both.
+ *             since parent and child share it; those read with pread() alone stay cached in both
+ *             until one of the two uses the offset (real.c).
  *   vfork     the child shares our memory but not our descriptors. Everything becomes real first,
  *             and until the parent goes on nothing is ours.
  *   spawn     libc does the child's work out of our sight: everything becomes real.
@@ -17,24 +18,17 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/fsuid.h>
+#include <unistd.h>
 
 #include "doors/preload/preload_priv.h"
 
 #define ARGS_MAX 4096 /* of execl(): more are refused, as the kernel would refuse too many bytes */
 
-extern char **environ;
-
 /* ---- fork ---- */
-
-static bool shares_offset(int fd, const struct fb_pl_file *f)
-{
-    (void)fd;
-    return atomic_load(&f->used) != FB_PL_USED_AT;
-}
 
 FB_EXPORT pid_t fork(void)
 {
-    fb_pl_make_real_if(shares_offset);
+    fb_pl_before_fork();
     return FB_REAL(fork)();
 }
 
@@ -43,7 +37,7 @@ FB_EXPORT pid_t _Fork(void)
 {
     pid_t pid;
 
-    fb_pl_make_real_if(shares_offset);
+    fb_pl_before_fork();
     pid = FB_REAL(_Fork)();
     if (pid == 0)
         fb_pl_in_child();
@@ -65,8 +59,8 @@ __attribute__((used)) void fb_pl_after_vfork(void)
     fb_pl_vforked = false;
 }
 
-/* The child returns first, through our caller's frame, and changes the stack below it: so the return
- * address is kept in a register over the system call, as libc does. */
+/* The child returns first, through our caller's frame, and changes the stack below it: so the
+ * return address is kept in a register over the system call, as libc does. */
 __asm__(".text\n"
         ".globl vfork\n"
         ".type vfork, @function\n"
@@ -231,6 +225,8 @@ WRAP_IDENTITY(setgroups, (size_t n, const gid_t *g), (n, g))
 WRAP_IDENTITY(initgroups, (const char *user, gid_t g), (user, g))
 WRAP_IDENTITY(chroot, (const char *path), (path))
 WRAP_IDENTITY(unshare, (int flags), (flags))
+int capset(void *head, const void *data);
+WRAP_IDENTITY(capset, (void *head, const void *data), (head, data))
 WRAP_IDENTITY(setns, (int fd, int type), (fd, type))
 
 FB_EXPORT int setfsuid(uid_t uid)

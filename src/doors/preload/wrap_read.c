@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "doors/preload/preload_priv.h"
 
@@ -50,21 +51,22 @@ static bool from_window(struct fb_pl_file *f, void *to, size_t bytes, uint64_t o
 /* ---- one stretch ---- */
 
 /* The daemon cannot serve it any more: from the file itself, if that is still what was opened. */
-static ssize_t read_real(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset)
+static ssize_t read_real(struct fb_pl_file *f, void *to, size_t bytes, int64_t offset)
 {
-    int rc = fb_pl_make_real(fd);
-    int64_t n;
+    int real = fb_pl_go_real(f);
+    int64_t n = real < 0 ? real : fb_sys_pread(real, to, bytes, offset);
 
-    if (rc == 0) {
-        n = fb_sys_pread(fd, to, bytes, offset);
-        /* The offset moved on before the bytes came. */
-        (void)fb_sys_lseek(fd, atomic_load(&f->offset), SEEK_SET);
-        return n < 0 ? fb_fail((int)-n) : n;
-    }
-    return fb_fail(-rc);
+    return n < 0 ? fb_fail((int)-n) : n;
 }
 
-ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int64_t offset)
+/* Not there any more, or in another version; or the daemon is not. */
+static bool is_gone(int64_t error)
+{
+    return error == -FB_CLIENT_GONE || error == -ESTALE || error == -ENODEV || error == -ENOENT ||
+           error == -ENOTDIR || error == -ELOOP;
+}
+
+ssize_t fb_pl_read_at(struct fb_pl_file *f, void *to, size_t bytes, int64_t offset)
 {
     uint64_t size = f->file.attr.version.size;
     uint64_t left;
@@ -89,8 +91,8 @@ ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int6
 
         if (!from_window(f, at, want, (uint64_t)(offset + n), &got))
             got = fb_client_pread(&fb_pl_client, &f->file, at, want, (uint64_t)(offset + n));
-        if (got == -FB_CLIENT_GONE || got == -ESTALE || got == -ENODEV) {
-            ssize_t rest = read_real(f, fd, at, want, offset + n);
+        if (is_gone(got)) {
+            ssize_t rest = read_real(f, at, want, offset + n);
 
             return rest < 0 ? (n > 0 ? n : rest) : n + rest;
         }
@@ -101,31 +103,55 @@ ssize_t fb_pl_read_at(struct fb_pl_file *f, int fd, void *to, size_t bytes, int6
     return n;
 }
 
+/* After a fork the offset is another process's, too. */
+static bool share_offset(struct fb_pl_file *f)
+{
+    int rc = 0;
+
+    if (fb_unlikely(atomic_load_explicit(&f->forked, memory_order_relaxed)))
+        rc = fb_pl_go_real(f);
+    if (rc < 0)
+        errno = -rc;
+    return rc >= 0;
+}
+
+/* Less came than was claimed. If nobody has moved the offset since, it is as if no more had been
+ * claimed. */
+static void give_back(struct fb_pl_file *f, int64_t claimed, int64_t to)
+{
+    int64_t at = claimed;
+
+    if (!atomic_compare_exchange_strong(&f->offset, &at, to) && at < 0 &&
+        fb_sys_lseek(fb_pl_moved(at), 0, SEEK_CUR) == claimed)
+        (void)fb_sys_lseek(fb_pl_moved(at), to, SEEK_SET);
+}
+
 /* Claims [offset, offset + n) first, so that two threads get different bytes. */
-ssize_t fb_pl_read(struct fb_pl_file *f, int fd, void *to, size_t bytes)
+ssize_t fb_pl_read(struct fb_pl_file *f, void *to, size_t bytes)
 {
     int64_t size = (int64_t)f->file.attr.version.size;
-    int64_t at = atomic_load(&f->offset), next;
+    int64_t at, next;
     ssize_t n;
 
+    if (!share_offset(f))
+        return -1;
     if (bytes > SSIZE_MAX)
         bytes = SSIZE_MAX;
-    do
+    at = atomic_load(&f->offset);
+    do {
+        if (fb_unlikely(at < 0)) {
+            n = fb_sys(SYS_read, fb_pl_moved(at), to, bytes, 0);
+            return n < 0 ? fb_fail((int)-n) : n;
+        }
         next = at >= size ? at : size - at < (int64_t)bytes ? size : at + (int64_t)bytes;
-    while (!atomic_compare_exchange_weak(&f->offset, &at, next));
-    n = fb_pl_read_at(f, fd, to, bytes, at);
-    if (n != next - at) {
-        int64_t claimed = next;
-
-        /* Nobody has moved it since: as if only what was read had been claimed. */
-        (void)atomic_compare_exchange_strong(&f->offset, &claimed, at + (n > 0 ? n : 0));
-        if (!fb_pl_is_ours(fd))
-            (void)fb_sys_lseek(fd, at + (n > 0 ? n : 0), SEEK_SET);
-    }
+    } while (!atomic_compare_exchange_weak(&f->offset, &at, next));
+    n = fb_pl_read_at(f, to, bytes, at);
+    if (fb_unlikely(n != next - at))
+        give_back(f, next, at + (n > 0 ? n : 0));
     return n;
 }
 
-static void note_use(struct fb_pl_file *f, uint32_t how)
+void fb_pl_note_use(struct fb_pl_file *f, uint32_t how)
 {
     if ((atomic_load_explicit(&f->used, memory_order_relaxed) & how) == 0)
         atomic_fetch_or_explicit(&f->used, how, memory_order_relaxed);
@@ -142,8 +168,8 @@ static struct fb_pl_file *cached(int fd, uint32_t how)
         fb_pl_put(f);
         return NULL;
     }
-    if (f && how)
-        note_use(f, how);
+    if (f)
+        fb_pl_note_use(f, how);
     return f;
 }
 
@@ -154,7 +180,7 @@ FB_EXPORT ssize_t read(int fd, void *to, size_t bytes)
 
     if (!f)
         return FB_REAL(read)(fd, to, bytes);
-    n = fb_pl_read(f, fd, to, bytes);
+    n = fb_pl_read(f, to, bytes);
     fb_pl_put(f);
     return n;
 }
@@ -167,7 +193,7 @@ FB_EXPORT ssize_t read(int fd, void *to, size_t bytes)
                                                                   \
   if (!f)                                                         \
    return FB_REAL(name)(fd, to, bytes, at);                       \
-  n = fb_pl_read_at(f, fd, to, bytes, at);                        \
+  n = fb_pl_read_at(f, to, bytes, at);                            \
   fb_pl_put(f);                                                   \
   return n;                                                       \
  }
@@ -197,35 +223,27 @@ WRAP_PREAD_CHK(__pread64_chk)
 
 /* ---- vectors ---- */
 
-static ssize_t total_of(const struct iovec *iov, int count)
+static bool is_sane(const struct iovec *iov, int count)
 {
-    size_t total = 0;
-
     if (count < 0 || count > IOV_MAX)
-        return -1;
+        return false;
     for (int i = 0; i < count; i++)
-        if (iov[i].iov_len > SSIZE_MAX || (total += iov[i].iov_len) > SSIZE_MAX)
-            return -1;
-    return (ssize_t)total;
+        if (iov[i].iov_len > SSIZE_MAX)
+            return false;
+    return true;
 }
 
 /* at < 0: at the file's offset. */
-static ssize_t read_vector(struct fb_pl_file *f, int fd, const struct iovec *iov, int count,
-                           int64_t at)
+static ssize_t read_vector(struct fb_pl_file *f, const struct iovec *iov, int count, int64_t at)
 {
     ssize_t done = 0;
 
-    if (total_of(iov, count) < 0)
+    if (!is_sane(iov, count))
         return fb_fail(EINVAL);
     for (int i = 0; i < count; i++) {
-        ssize_t n;
+        ssize_t n = at < 0 ? fb_pl_read(f, iov[i].iov_base, iov[i].iov_len)
+                           : fb_pl_read_at(f, iov[i].iov_base, iov[i].iov_len, at + done);
 
-        if (!fb_pl_is_ours(fd)) /* it became real on the way */
-            n = at < 0 ? read(fd, iov[i].iov_base, iov[i].iov_len)
-                       : pread(fd, iov[i].iov_base, iov[i].iov_len, at + done);
-        else
-            n = at < 0 ? fb_pl_read(f, fd, iov[i].iov_base, iov[i].iov_len)
-                       : fb_pl_read_at(f, fd, iov[i].iov_base, iov[i].iov_len, at + done);
         if (n < 0)
             return done > 0 ? done : n;
         done += n;
@@ -242,7 +260,7 @@ FB_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 
     if (!f)
         return FB_REAL(readv)(fd, iov, count);
-    n = read_vector(f, fd, iov, count, -1);
+    n = read_vector(f, iov, count, -1);
     fb_pl_put(f);
     return n;
 }
@@ -255,7 +273,7 @@ FB_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
                                                                               \
   if (!f)                                                                     \
    return FB_REAL(name)(fd, iov, count, at);                                  \
-  n = at < 0 ? fb_fail(EINVAL) : read_vector(f, fd, iov, count, at);          \
+  n = at < 0 ? fb_fail(EINVAL) : read_vector(f, iov, count, at);              \
   fb_pl_put(f);                                                               \
   return n;                                                                   \
  }
@@ -272,7 +290,7 @@ WRAP_PREADV(preadv64)
                                                                                          \
   if (!f)                                                                                \
    return FB_REAL(name)(fd, iov, count, at, flags);                                      \
-  n = at < -1 ? fb_fail(EINVAL) : read_vector(f, fd, iov, count, at);                    \
+  n = at < -1 ? fb_fail(EINVAL) : read_vector(f, iov, count, at);                        \
   fb_pl_put(f);                                                                          \
   return n;                                                                              \
  }
@@ -282,36 +300,52 @@ WRAP_PREADV2(preadv64v2)
 
 /* ---- lseek ---- */
 
+/* The end of the file is a hole, and so may be more of it: the source knows. Without it: all is
+ * data, which is always a true answer. */
+static int64_t seek_hole(struct fb_pl_file *f, int64_t offset, int whence)
+{
+    int64_t size = (int64_t)f->file.attr.version.size, to;
+    int real;
+
+    if (offset < 0 || offset >= size)
+        return -ENXIO;
+    if (f->file.attr.blocks * 512 < (uint64_t)size && (real = fb_pl_real_fd(f)) >= 0) {
+        to = fb_sys_lseek(real, offset, whence);
+        fb_sys_close(real);
+        return to;
+    }
+    return whence == SEEK_DATA ? offset : size;
+}
+
+/* Where it leads from `now`, or a negative errno. */
+static int64_t seek_to(struct fb_pl_file *f, int64_t now, int64_t offset, int whence)
+{
+    int64_t to = offset;
+
+    if (whence == SEEK_DATA || whence == SEEK_HOLE)
+        return seek_hole(f, offset, whence);
+    if (whence != SEEK_SET && whence != SEEK_CUR && whence != SEEK_END)
+        return -EINVAL;
+    if (whence != SEEK_SET &&
+        __builtin_add_overflow(whence == SEEK_CUR ? now : (int64_t)f->file.attr.version.size,
+                               offset, &to))
+        return -EINVAL;
+    return to < 0 ? -EINVAL : to;
+}
+
 int64_t fb_pl_seek(struct fb_pl_file *f, int64_t offset, int whence)
 {
-    int64_t size = (int64_t)f->file.attr.version.size;
-    int64_t now = atomic_load(&f->offset), to;
+    int64_t now, to;
 
+    if (!share_offset(f))
+        return -1;
+    now = atomic_load(&f->offset);
     do {
-        switch (whence) {
-        case SEEK_SET:
-            to = offset;
-            break;
-        case SEEK_CUR:
-            if (__builtin_add_overflow(now, offset, &to))
-                return fb_fail(EOVERFLOW);
-            break;
-        case SEEK_END:
-            if (__builtin_add_overflow(size, offset, &to))
-                return fb_fail(EOVERFLOW);
-            break;
-        case SEEK_DATA: /* all of it is data, with a hole at its end: always a true answer */
-        case SEEK_HOLE:
-            if (offset < 0 || offset >= size)
-                return fb_fail(ENXIO);
-            to = whence == SEEK_DATA ? offset : size;
-            break;
-        default:
-            return fb_fail(EINVAL);
-        }
+        to = fb_unlikely(now < 0) ? fb_sys_lseek(fb_pl_moved(now), offset, whence)
+                                  : seek_to(f, now, offset, whence);
         if (to < 0)
-            return fb_fail(EINVAL);
-    } while (!atomic_compare_exchange_weak(&f->offset, &now, to));
+            return fb_fail((int)-to);
+    } while (now >= 0 && !atomic_compare_exchange_weak(&f->offset, &now, to));
     return to;
 }
 
@@ -333,22 +367,27 @@ WRAP_LSEEK(lseek64)
 
 /* ---- to another descriptor ---- */
 
-/* Moves up to `bytes` from the cached file to `out`; *at is where, or NULL: at its offset. */
-static ssize_t pump(struct fb_pl_file *f, int in, int out, off_t *at, size_t bytes)
+/* Moves up to `bytes` from the cached file to `out`; *at is where in it, *out_at where in `out`;
+ * NULL: at the offset. */
+static ssize_t pump(struct fb_pl_file *f, int out, off_t *at, off_t *out_at, size_t bytes)
 {
     uint8_t *buffer = fb_sys_memory(PUMP_BYTES);
     int64_t from = at ? *at : fb_pl_seek(f, 0, SEEK_CUR);
     ssize_t done = 0, n = 0;
 
-    if (!buffer)
-        return fb_fail(ENOMEM);
+    if (!buffer || from < 0) {
+        if (buffer)
+            fb_sys_munmap(buffer, PUMP_BYTES);
+        return fb_fail(!buffer ? ENOMEM : at ? EINVAL : errno);
+    }
     while ((size_t)done < bytes) {
         ssize_t wrote;
 
-        n = fb_pl_read_at(f, in, buffer, fb_min_u64(bytes - (size_t)done, PUMP_BYTES), from + done);
+        n = fb_pl_read_at(f, buffer, fb_min_u64(bytes - (size_t)done, PUMP_BYTES), from + done);
         if (n <= 0)
             break;
-        wrote = FB_REAL(write)(out, buffer, (size_t)n);
+        wrote = out_at ? FB_REAL(pwrite)(out, buffer, (size_t)n, *out_at + done)
+                       : FB_REAL(write)(out, buffer, (size_t)n);
         if (wrote > 0)
             done += wrote;
         if (wrote != n) {
@@ -359,6 +398,8 @@ static ssize_t pump(struct fb_pl_file *f, int in, int out, off_t *at, size_t byt
     fb_sys_munmap(buffer, PUMP_BYTES);
     if (done == 0 && n < 0)
         return -1;
+    if (out_at)
+        *out_at += done;
     if (at)
         *at = from + done;
     else
@@ -374,7 +415,7 @@ static ssize_t pump(struct fb_pl_file *f, int in, int out, off_t *at, size_t byt
                                                                              \
   if (!f)                                                                    \
    return FB_REAL(name)(out, in, at, bytes);                                 \
-  n = pump(f, in, out, at, bytes);                                           \
+  n = pump(f, out, at, NULL, bytes);                                         \
   fb_pl_put(f);                                                              \
   return n;                                                                  \
  }
@@ -382,45 +423,33 @@ static ssize_t pump(struct fb_pl_file *f, int in, int out, off_t *at, size_t byt
 WRAP_SENDFILE(sendfile)
 WRAP_SENDFILE(sendfile64)
 
-/* What is written to a place of its own in `out` is not for us: the file itself, then. */
 FB_EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes,
                                   unsigned flags)
 {
     struct fb_pl_file *f = cached(in, in_at ? FB_PL_USED_AT : FB_PL_USED_OFFSET);
     ssize_t n;
 
-    if (f && !out_at && flags == 0) {
-        n = pump(f, in, out, in_at, bytes);
-        fb_pl_put(f);
-        return n;
-    }
-    if (f) {
-        int rc = fb_pl_make_real(in);
-
-        fb_pl_put(f);
-        if (rc < 0)
-            return fb_fail(-rc);
-    }
-    return FB_REAL(copy_file_range)(in, in_at, out, out_at, bytes, flags);
-}
-
-FB_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes,
-                         unsigned flags)
-{
-    struct fb_pl_file *f = cached(in, in_at ? FB_PL_USED_AT : FB_PL_USED_OFFSET);
-    ssize_t n;
-
     if (!f)
-        return FB_REAL(splice)(in, in_at, out, out_at, bytes, flags);
-    n = pump(f, in, out, in_at, bytes);
+        return FB_REAL(copy_file_range)(in, in_at, out, out_at, bytes, flags);
+    n = flags ? fb_fail(EINVAL) : pump(f, out, in_at, out_at, bytes);
     fb_pl_put(f);
     return n;
 }
 
+/* A pipe takes what it has room for, without a wait, and only the kernel knows how much that is:
+ * the file itself, then. */
+FB_EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t bytes,
+                         unsigned flags)
+{
+    int rc = fb_unlikely(fb_pl_is_ours(in)) ? fb_pl_make_real(in) : 0;
+
+    return rc < 0 ? fb_fail(-rc) : FB_REAL(splice)(in, in_at, out, out_at, bytes, flags);
+}
+
 /* ---- mmap ---- */
 
-/* The file itself is mapped: its pages come and go as the kernel likes. The descriptor stays cached.
- * Not libc's mmap: allocators call this before libc can be asked for its own. */
+/* The file itself is mapped: its pages come and go as the kernel likes. The descriptor stays
+ * cached. Not libc's mmap: allocators call this before libc can be asked for its own. */
 static void *map(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
 {
     struct fb_pl_file *f = flags & MAP_ANONYMOUS ? NULL : cached(fd, FB_PL_USED_AT);

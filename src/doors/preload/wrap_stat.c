@@ -1,5 +1,7 @@
 /*
- * What a descriptor is: fstat and kin of cached files. Paths are libc's to look at.
+ * What a descriptor is: fstat and kin of cached files. Paths are libc's to look at; but when what
+ * it says of one is not what the cache has, the cache is told, so that a program that looks at a
+ * file and then opens it finds the same file.
  */
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -42,8 +44,10 @@ static bool stat_cached(int fd, struct stat *st)
     struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
     bool is = f && f->kind == FB_PL_CACHED;
 
-    if (is)
+    if (is) {
+        fb_pl_note_use(f, FB_PL_USED_STAT);
         fill_stat(f, st);
+    }
     if (f)
         fb_pl_put(f);
     return is;
@@ -76,54 +80,157 @@ FB_EXPORT int __fxstat64(int version, int fd, struct stat64 *st)
     return stat_cached(fd, (struct stat *)st) ? 0 : FB_REAL(__fxstat64)(version, fd, st);
 }
 
-/* ---- by descriptor, through the calls that take a path ---- */
+/* ---- paths ---- */
+
+/* The source has just said that the path has this size, these times and this inode. */
+static void compare(int dir, const char *path, mode_t mode, const struct fb_version *seen)
+{
+    char clean[FB_CLIENT_FILE_PATH];
+    const struct fb_client_place *place;
+    struct fb_found_file found;
+    struct fb_session *s;
+    const char *below;
+
+    if (!S_ISREG(mode) || !path || !fb_pl_path(dir, path, clean))
+        return;
+    s = fb_client_session(&fb_pl_client);
+    place = s ? fb_client_place(s, clean) : NULL;
+    if (!place || strlen(clean) <= place->path_len + 1u)
+        return;
+    below = clean + place->path_len + 1;
+    if (fb_layout_find_file(&s->layout, place->source, below, strlen(below), &found) &&
+        found.valid_until_ns > 0 &&
+        (found.version.size != seen->size || found.version.mtime_ns != seen->mtime_ns ||
+         found.version.ctime_ns != seen->ctime_ns || found.version.tag[0] != seen->tag[0]))
+        fb_client_forget(&fb_pl_client, clean);
+}
+
+static void compare_stat(int dir, const char *path, const struct stat *st)
+{
+    struct fb_version seen = {
+        .size = (uint64_t)st->st_size,
+        .mtime_ns = st->st_mtim.tv_sec * 1000000000LL + st->st_mtim.tv_nsec,
+        .ctime_ns = st->st_ctim.tv_sec * 1000000000LL + st->st_ctim.tv_nsec,
+        .tag = {st->st_ino},
+    };
+
+    compare(dir, path, st->st_mode, &seen);
+}
+
+/* As with open(): libc returns to the caller itself when the path is not ours. */
+#define WRAP_STAT(name, type)                                     \
+ FB_EXPORT int name(const char *restrict path, type *restrict st) \
+ {                                                                \
+  int rc;                                                         \
+                                                                  \
+  if (fb_likely(fb_pl_elsewhere(path)))                           \
+   return FB_REAL(name)(path, st);                                \
+  rc = FB_REAL(name)(path, st);                                   \
+  if (rc == 0)                                                    \
+   compare_stat(AT_FDCWD, path, (const struct stat *)st);         \
+  return rc;                                                      \
+ }
+
+WRAP_STAT(stat, struct stat)
+WRAP_STAT(stat64, struct stat64)
+WRAP_STAT(lstat, struct stat)
+WRAP_STAT(lstat64, struct stat64)
+
+/* What programs built against an older libc call. */
+#define WRAP_XSTAT(name, type)                               \
+ int name(int version, const char *path, type *st);          \
+ FB_EXPORT int name(int version, const char *path, type *st) \
+ {                                                           \
+  int rc;                                                    \
+                                                             \
+  if (fb_likely(fb_pl_elsewhere(path)))                      \
+   return FB_REAL(name)(version, path, st);                  \
+  rc = FB_REAL(name)(version, path, st);                     \
+  if (rc == 0)                                               \
+   compare_stat(AT_FDCWD, path, (const struct stat *)st);    \
+  return rc;                                                 \
+ }
+
+WRAP_XSTAT(__xstat, struct stat)
+WRAP_XSTAT(__xstat64, struct stat64)
+WRAP_XSTAT(__lxstat, struct stat)
+WRAP_XSTAT(__lxstat64, struct stat64)
+
+/* ---- at a directory, or by descriptor ---- */
 
 static bool names_fd(const char *path, int flags)
 {
     return (flags & AT_EMPTY_PATH) != 0 && (!path || path[0] == '\0');
 }
 
-FB_EXPORT int fstatat(int dir, const char *path, struct stat *st, int flags)
-{
-    if (names_fd(path, flags) && stat_cached(dir, st))
-        return 0;
-    return FB_REAL(fstatat)(dir, path, st, flags);
-}
+#define WRAP_STATAT(name, type)                                                       \
+ FB_EXPORT int name(int dir, const char *restrict path, type *restrict st, int flags) \
+ {                                                                                    \
+  int rc;                                                                             \
+                                                                                      \
+  if (names_fd(path, flags) && stat_cached(dir, (struct stat *)st))                   \
+   return 0;                                                                          \
+  rc = FB_REAL(name)(dir, path, st, flags);                                           \
+  if (rc == 0)                                                                        \
+   compare_stat(dir, path, (const struct stat *)st);                                  \
+  return rc;                                                                          \
+ }
 
-FB_EXPORT int fstatat64(int dir, const char *path, struct stat64 *st, int flags)
-{
-    if (names_fd(path, flags) && stat_cached(dir, (struct stat *)st))
-        return 0;
-    return FB_REAL(fstatat64)(dir, path, st, flags);
-}
+WRAP_STATAT(fstatat, struct stat)
+WRAP_STATAT(fstatat64, struct stat64)
 
 static struct statx_timestamp stamp(const struct timespec *t)
 {
     return (struct statx_timestamp){.tv_sec = t->tv_sec, .tv_nsec = (uint32_t)t->tv_nsec};
 }
 
+static void fill_statx(const struct stat *st, struct statx *ret)
+{
+    *ret = (struct statx){
+        .stx_mask = STATX_BASIC_STATS,
+        .stx_blksize = (uint32_t)st->st_blksize,
+        .stx_nlink = (uint32_t)st->st_nlink,
+        .stx_uid = st->st_uid,
+        .stx_gid = st->st_gid,
+        .stx_mode = (uint16_t)st->st_mode,
+        .stx_ino = st->st_ino,
+        .stx_size = (uint64_t)st->st_size,
+        .stx_blocks = (uint64_t)st->st_blocks,
+        .stx_atime = stamp(&st->st_atim),
+        .stx_mtime = stamp(&st->st_mtim),
+        .stx_ctime = stamp(&st->st_ctim),
+        .stx_dev_major = major(st->st_dev),
+        .stx_dev_minor = minor(st->st_dev),
+    };
+}
+
+/* Only if all of it was asked for is there something to compare. */
+static void compare_statx(int dir, const char *path, const struct statx *sx)
+{
+    unsigned needed = STATX_TYPE | STATX_SIZE | STATX_MTIME | STATX_CTIME | STATX_INO;
+    struct fb_version seen = {
+        .size = sx->stx_size,
+        .mtime_ns = sx->stx_mtime.tv_sec * 1000000000LL + sx->stx_mtime.tv_nsec,
+        .ctime_ns = sx->stx_ctime.tv_sec * 1000000000LL + sx->stx_ctime.tv_nsec,
+        .tag = {sx->stx_ino},
+    };
+
+    if ((sx->stx_mask & needed) == needed)
+        compare(dir, path, sx->stx_mode, &seen);
+}
+
 FB_EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask,
                     struct statx *restrict ret)
 {
     struct stat st;
+    int rc;
 
-    if (!names_fd(path, flags) || !stat_cached(dir, &st))
-        return FB_REAL(statx)(dir, path, flags, mask, ret);
-    *ret = (struct statx){
-        .stx_mask = STATX_BASIC_STATS,
-        .stx_blksize = (uint32_t)st.st_blksize,
-        .stx_nlink = (uint32_t)st.st_nlink,
-        .stx_uid = st.st_uid,
-        .stx_gid = st.st_gid,
-        .stx_mode = (uint16_t)st.st_mode,
-        .stx_ino = st.st_ino,
-        .stx_size = (uint64_t)st.st_size,
-        .stx_blocks = (uint64_t)st.st_blocks,
-        .stx_atime = stamp(&st.st_atim),
-        .stx_mtime = stamp(&st.st_mtim),
-        .stx_ctime = stamp(&st.st_ctim),
-        .stx_dev_major = major(st.st_dev),
-        .stx_dev_minor = minor(st.st_dev),
-    };
-    return 0;
+    if (names_fd(path, flags) && stat_cached(dir, &st)) {
+        fill_statx(&st, ret);
+        return 0;
+    }
+    rc = FB_REAL(statx)(dir, path, flags, mask, ret);
+    if (rc == 0)
+        compare_statx(dir, path, ret);
+    return rc;
 }

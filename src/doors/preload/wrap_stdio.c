@@ -125,34 +125,85 @@ static FILE *passed(FILE *file, const char *path, const char *mode)
 WRAP_FOPEN(fopen)
 WRAP_FOPEN(fopen64)
 
+/* The mode must fit the descriptor, which is read-only. */
+static FILE *open_cached(int fd, const char *mode)
+{
+    FILE *file = flags_of(mode) >= 0 ? make_stream(fd) : NULL;
+    int rc = file ? 0 : mode[0] != 'r' || strchr(mode, '+') ? -EINVAL : fb_pl_make_real(fd);
+
+    if (rc < 0)
+        errno = -rc;
+    return file || rc < 0 ? file : FB_REAL(fdopen)(fd, mode);
+}
+
 FB_EXPORT FILE *fdopen(int fd, const char *mode)
 {
-    FILE *file = NULL;
+    struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+    bool is_cached = f && f->kind == FB_PL_CACHED;
 
-    if (fb_pl_is_ours(fd)) {
-        if (flags_of(mode) >= 0 && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
-            file = make_stream(fd);
-        if (file)
-            return file;
-        if (fb_pl_make_real(fd) < 0) {
-            errno = ESTALE;
-            return NULL;
-        }
-    }
-    return FB_REAL(fdopen)(fd, mode);
+    if (f)
+        fb_pl_put(f);
+    return is_cached ? open_cached(fd, mode) : FB_REAL(fdopen)(fd, mode);
 }
 
 /* ---- closing ---- */
 
-/* libc closes the descriptor of a stream of its own where we do not see it. */
+/* libc closes the descriptor of a stream of its own where we do not see it. What the stream still
+ * holds is written before that, so a path that was written to is forgotten after it. */
 FB_EXPORT int fclose(FILE *file)
 {
     int fd = file && !find(file) ? FB_REAL(fileno)(file) : -1;
+    struct fb_pl_file *f = NULL;
+    int rc;
 
     if (fd >= 0)
-        fb_pl_fresh(fd);
-    return FB_REAL(fclose)(file);
+        (void)fb_pl_closing(fd, &f);
+    rc = FB_REAL(fclose)(file);
+    if (f)
+        fb_pl_put(f);
+    return rc;
 }
+
+/* A stream of ours cannot become one of libc's, nor one to write to. It can read another file. */
+static FILE *reopen_ours(struct stream *s, FILE *file, const char *path, const char *mode)
+{
+    int flags = path ? flags_of(mode) : -1;
+    int fd = flags < 0 ? fb_fail(EOPNOTSUPP) : open(path, flags | O_RDONLY);
+    int error = errno;
+
+    if (fd < 0) {
+        (void)FB_REAL(fclose)(file);
+        errno = error;
+        return NULL;
+    }
+    close(s->fd);
+    __fpurge(file);
+    clearerr(file);
+    s->fd = fd;
+    return file;
+}
+
+#define WRAP_FREOPEN(name)                                            \
+ FB_EXPORT FILE *name(const char *path, const char *mode, FILE *file) \
+ {                                                                    \
+  struct stream *s = find(file);                                      \
+  struct fb_pl_file *f = NULL;                                        \
+  int fd = s ? -1 : FB_REAL(fileno)(file);                            \
+                                                                      \
+  if (s)                                                              \
+   return reopen_ours(s, file, path, mode);                           \
+  if (fd >= 0) {                                                      \
+   (void)fb_pl_make_real(fd);                                         \
+   (void)fb_pl_closing(fd, &f);                                       \
+  }                                                                   \
+  file = FB_REAL(name)(path, mode, file);                             \
+  if (f)                                                              \
+   fb_pl_put(f);                                                      \
+  return passed(file, path, mode);                                    \
+ }
+
+WRAP_FREOPEN(freopen)
+WRAP_FREOPEN(freopen64)
 
 /* ---- fileno ---- */
 
