@@ -47,6 +47,7 @@
 #define FB_FUSE_FOREVER_S      86400.0 /* time-out of what does not change */
 #define FB_FUSE_FOREVER_NS     (86400 * 1000000000LL)
 #define FB_FUSE_NEGATIVE_MAX_S 1.0 /* time-out of an absence; static mounts have none */
+#define FB_FUSE_LINGER_CPUS    4u  /* from here on threads linger; on fewer see lone.c */
 #define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
 
 /* ---- node.c ---- */
@@ -96,9 +97,17 @@ uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
 
 struct fb_notifier;
 
+/* See linger() in session.c. */
+struct fb_linger {
+    bool able;          /* there are CPUs enough */
+    _Atomic bool taken; /* a thread lingers, or looks whether to */
+    uint32_t skip;      /* requests to come after which nobody lingers */
+    uint32_t penalty;
+};
+
 /* See lone.c. */
 struct fb_lone {
-    bool able;        /* there are CPUs and threads enough */
+    bool able;        /* there are threads enough, and CPUs, but not too many */
     unsigned threads; /* that take requests in */
     _Atomic int64_t last_ns;
     _Atomic uint32_t pid;
@@ -153,6 +162,7 @@ struct fb_mount {
     _Atomic unsigned running;  /* threads in their loop */
     _Atomic bool stopping;     /* by fb_mount_stop() */
     _Atomic uint32_t requests; /* under way */
+    struct fb_linger linger;
     struct fb_lone lone;
     struct fb_early early;
     struct fb_mutex dirs_lock;

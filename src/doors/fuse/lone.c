@@ -21,7 +21,8 @@
  * works on what it reads is left alone, mostly.
  *
  * On two processors, one reader of cold files of 100 KiB took 163 us a file instead of 196. With one
- * processor there is nobody to stay awake for.
+ * processor there is nobody to stay awake for; with many, and as many threads, it was slower than
+ * linger() in session.c, which is used there.
  *
  * Lock: `lock` (FB_RANK_DOOR) guards parking and the change of ON and OFF; the counts of the streak
  * are hints.
@@ -46,10 +47,11 @@
 void fb_lone_init(struct fb_mount *mount, unsigned threads)
 {
     struct fb_lone *l = &mount->lone;
+    unsigned cpus = fb_cpu_count();
 
     fb_mutex_init(&l->lock, FB_RANK_DOOR);
     fb_cond_init(&l->over);
-    l->able = fb_cpu_count() >= CPUS_MIN && threads >= THREADS_MIN;
+    l->able = cpus >= CPUS_MIN && cpus < FB_FUSE_LINGER_CPUS && threads >= THREADS_MIN;
     l->threads = threads;
 }
 

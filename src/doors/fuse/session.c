@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,9 @@
 #define MAX_READ_OPTION "max_read=1048576"
 static_assert(FB_READ_MAX == 1048576, "MAX_READ_OPTION says so");
 
-#define LEAVE_WAIT_NS (500 * FB_NS_PER_MS) /* for threads to see the unmount by themselves */
+#define LINGER_NS          (100 * FB_NS_PER_US)
+#define LINGER_PENALTY_MAX 1023u                /* a power of two less one */
+#define LEAVE_WAIT_NS      (500 * FB_NS_PER_MS) /* for threads to see the unmount by themselves */
 
 static const struct fuse_lowlevel_ops operations = {
     .init = fb_op_init,
@@ -146,6 +149,36 @@ static void throttle(struct fb_mount *mount)
         fb_sleep_ns(POLL_NS);
 }
 
+/* Waking a thread costs 10 to 30 us, most of it on virtual machines: a third of what one reader
+ * waits for a small file. So a thread that has nothing else to do stays awake a little for the
+ * reader's next request. One thread at a time, and only while it pays: each time in vain doubles
+ * the number of requests after which nobody lingers. An idle mount costs nothing. On 16 CPUs one
+ * reader of cold files took 135 us instead of 205; on few CPUs it is lone.c that helps. */
+static void linger(struct fb_mount *mount)
+{
+    struct pollfd pfd = {.fd = fuse_session_fd(mount->session), .events = POLLIN};
+    struct fb_linger *l = &mount->linger;
+    int64_t until_ns;
+    int ready;
+
+    /* Relaxed: a hint. While requests are under way there is no lone reader to wait for. */
+    if (!l->able || atomic_load_explicit(&mount->requests, memory_order_relaxed) > 0 ||
+        atomic_exchange_explicit(&l->taken, true, memory_order_acquire))
+        return;
+    if (l->skip > 0) {
+        l->skip--;
+    } else {
+        until_ns = fb_now_ns() + LINGER_NS;
+        do
+            ready = poll(&pfd, 1, 0);
+        while (ready == 0 && fb_now_ns() < until_ns);
+        l->penalty = ready != 0 ? l->penalty / 2 : (l->penalty * 2 + 1) & LINGER_PENALTY_MAX;
+        l->skip = ready != 0 ? 0 : l->penalty;
+    }
+    /* Release: partner of the exchange above; skip and penalty belong to who has taken it. */
+    atomic_store_explicit(&l->taken, false, memory_order_release);
+}
+
 static void free_buffer(void *arg)
 {
     free(((struct fuse_buf *)arg)->mem);
@@ -160,6 +193,7 @@ static int take_requests(struct fb_mount *mount)
     pthread_cleanup_push(free_buffer, &buf);
     for (;;) {
         throttle(mount);
+        linger(mount);
         fb_lone_wait(mount);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &ignored);
         n = fuse_session_receive_buf(mount->session, &buf);
@@ -210,6 +244,7 @@ int fb_session_start(struct fb_mount *mount, struct fb_error *err)
     if (count > FB_FUSE_THREADS_MAX)
         count = FB_FUSE_THREADS_MAX;
     fb_lone_init(mount, count);
+    mount->linger.able = !mount->lone.able && fb_cpu_count() >= FB_FUSE_LINGER_CPUS;
     for (; mount->thread_count < count; mount->thread_count++) {
         int rc;
 
