@@ -202,12 +202,13 @@ unsigned fb_cache_clients_max(const struct fb_cache *cache)
 }
 
 /* As if the cache had answered them: those are reads of doors as well. */
-void fb_cache_count_client_hits(struct fb_cache *cache, uint64_t reads, uint64_t bytes)
+void fb_cache_count_client_hits(struct fb_cache *cache, enum fb_tier_kind tier, uint64_t reads,
+                                uint64_t bytes)
 {
     fb_metric_add(&cache->metrics, FB_CM_READS, reads);
     fb_metric_add(&cache->metrics, FB_CM_READ_BYTES, bytes);
-    fb_metric_add(&cache->metrics, FB_CM_HITS_DRAM, reads);
-    fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM, bytes);
+    fb_metric_add(&cache->metrics, FB_CM_HITS_DRAM + 2 * (unsigned)tier, reads);
+    fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM + 2 * (unsigned)tier, bytes);
 }
 
 /* ---- volumes ---- */

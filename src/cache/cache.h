@@ -255,7 +255,8 @@ void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *ar
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access);
 
 /* Counts hits that clients have served themselves. */
-void fb_cache_count_client_hits(struct fb_cache *cache, uint64_t reads, uint64_t bytes);
+void fb_cache_count_client_hits(struct fb_cache *cache, enum fb_tier_kind tier, uint64_t reads,
+                                uint64_t bytes);
 
 /* Access records, deadlines, cancelled requests, free-space floors: what the background thread does
  * every 100 ms. */

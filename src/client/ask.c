@@ -97,7 +97,7 @@ int fb_client_receive(const struct fb_session *session, int fd, void *ret_data, 
 
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(8 * sizeof(int))];
+        char bytes[CMSG_SPACE(FB_CLIENT_FDS_MAX * sizeof(int))];
     } control;
 
     while (got < bytes) {
@@ -132,6 +132,14 @@ int fb_client_receive(const struct fb_session *session, int fd, void *ret_data, 
 
 /* ---- the connections of a process ---- */
 
+static bool is_of_medium(const struct fb_client_medium *medium, int fd)
+{
+    for (uint32_t i = 0; i < medium->count; i++)
+        if (atomic_load_explicit(&medium->fds[i], memory_order_relaxed) == fd)
+            return true;
+    return false;
+}
+
 bool fb_client_owns(struct fb_client *client, int fd)
 {
     uint32_t low = atomic_load_explicit(&client->low_fd, memory_order_relaxed);
@@ -142,7 +150,8 @@ bool fb_client_owns(struct fb_client *client, int fd)
         if (atomic_load_explicit(&client->connections[i].fd, memory_order_relaxed) == fd)
             return true;
     for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
-        if (atomic_load_explicit(&client->sessions[i].anchor.fd, memory_order_relaxed) == fd)
+        if (atomic_load_explicit(&client->sessions[i].anchor.fd, memory_order_relaxed) == fd ||
+            is_of_medium(&client->sessions[i].medium, fd))
             return true;
     return false;
 }
@@ -154,7 +163,7 @@ uint64_t fb_client_socket_ino(int fd)
     return fb_sys_fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-static void note_fd(struct fb_client *client, int fd)
+void fb_client_note_fd(struct fb_client *client, int fd)
 {
     uint32_t low = atomic_load(&client->low_fd);
 
@@ -175,7 +184,7 @@ static void adopt(struct fb_client *client, struct fb_client_connection *c, int 
 {
     c->ino = fb_client_socket_ino(fd);
     atomic_store(&c->fd, fd);
-    note_fd(client, fd);
+    fb_client_note_fd(client, fd);
 }
 
 static struct fb_client_connection *claim(struct fb_client *client, int state)
@@ -206,7 +215,7 @@ void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, 
     session->anchor.got = 0;
     session->anchor.retry_ns = 0;
     atomic_store(&session->anchor.fd, fd);
-    note_fd(client, fd);
+    fb_client_note_fd(client, fd);
 }
 
 void fb_client_cut_anchor(struct fb_session *session)
@@ -227,12 +236,12 @@ void fb_client_disconnect(struct fb_client *client)
 static bool take_area(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
                       unsigned fd_count)
 {
+    unsigned at = 1u + (w->dram_bytes > 0);
     void *area;
 
-    if (w->area_bytes != fb_client_area_bytes() || fd_count != 2u + (w->dram_bytes > 0))
+    if (w->area_bytes != fb_client_area_bytes() || fd_count != at + 1 + w->medium_files)
         return false;
-    area =
-        fb_sys_mmap(NULL, w->area_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[fd_count - 1], 0);
+    area = fb_sys_mmap(NULL, w->area_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[at], 0);
     if (area == MAP_FAILED)
         return false;
     atomic_store(&s->area, area);
@@ -244,7 +253,7 @@ static int greet(struct fb_client *client, struct fb_session *s, int fd, bool me
 {
     struct fb_client_welcome welcome;
     char ignored[4096];
-    int fds[3];
+    int fds[FB_CLIENT_FDS_MAX];
     unsigned fd_count = FB_ARRAY_SIZE(fds);
     size_t rest = 0;
     int rc = fb_client_hello(s, fd, memory, &welcome, &rest, fds, &fd_count);

@@ -9,6 +9,7 @@
  *     session.c  reaching a daemon, mapping its memory     ask.c   questions to it
  *     file.c     opening and reading                       pin.c   pointers instead of copies
  *     path.c     paths as programs write them              stat.c  what is known of a file
+ *     medium.c   reading the NVMe tier
  *     api.c      libforebay (include/forebay.h)
  *
  * Sessions. A session is the memory of one run of the daemon, mapped at the first need. When that
@@ -38,6 +39,7 @@
 
 #define FB_CLIENT_SESSIONS    16
 #define FB_CLIENT_CONNECTIONS 32
+#define FB_CLIENT_BUFFERS     32
 #define FB_CLIENT_SOCKET_MAX  108
 #define FB_CLIENT_FILE_PATH   1024u /* longest path with its final zero; longer ones are passed */
 
@@ -72,6 +74,15 @@ struct fb_session {
         struct fb_client_reply reply;
     } anchor; /* all but fd: whoever has set pins.asking */
 
+    /* The NVMe tier; its descriptors are of files that can be read at any place. */
+    struct fb_client_medium {
+        uint32_t base;
+        uint32_t slots;
+        uint64_t segment_bytes;
+        uint32_t count; /* of files; 0: none */
+        _Atomic int fds[FB_CLIENT_FILES_MAX];
+    } medium;
+
     char *roots; /* what places point into */
     size_t roots_bytes;
     uint32_t place_count;
@@ -97,6 +108,7 @@ struct fb_client {
     _Atomic uint32_t low_fd; /* no descriptor of ours is below; 0: there is none */
     struct fb_session sessions[FB_CLIENT_SESSIONS];
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
+    _Atomic(uint8_t *) buffers[FB_CLIENT_BUFFERS]; /* for reads from a medium: medium.c */
 
     struct fb_client_pins {
         _Atomic bool lock;

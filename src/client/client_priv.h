@@ -7,6 +7,8 @@
 #include "client/client.h"
 #include "client/sys.h"
 
+#define FB_CLIENT_HIGH_FD \
+ 900 /* ours are kept out of the way of programs that count on low numbers */
 #define FB_STRETCH_SIZE (2u << 20) /* of DRAM, that is made present at once: see file.c */
 
 /* ---- session.c ---- */
@@ -25,6 +27,8 @@ FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool
 /* ---- ask.c ---- */
 
 FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
+/* A descriptor that is ours from now on. */
+void fb_client_note_fd(struct fb_client *client, int fd);
 uint64_t fb_client_socket_ino(int fd); /* 0: it is none */
 /* `fd` has said hello for the session's area, and is kept as long as that. */
 void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, int fd);
@@ -42,12 +46,20 @@ FB_MUST_CHECK int fb_client_ask(struct fb_client *client, struct fb_client_reque
                                 const char *path, struct fb_client_reply *ret_reply, void *data,
                                 size_t max, size_t *ret_bytes);
 
+/* ---- medium.c ---- */
+
+/* Bytes of one item from the NVMe tier, verified; 0: ask the daemon. */
+size_t fb_client_read_medium(struct fb_client *client, const struct fb_client_file *file,
+                             void *ret_data, size_t bytes, uint64_t offset);
+void fb_client_free_buffers(struct fb_client *client);
+void fb_client_close_medium(struct fb_session *session);
+
 /* ---- file.c ---- */
 
-/* Where an item's bytes are in DRAM. */
+/* Where an item's bytes are. */
 struct fb_spot {
     uint64_t loc;
-    uint64_t at;
+    uint64_t at; /* in DRAM, if they are there */
     uint32_t length;
 };
 
@@ -55,6 +67,7 @@ FB_MUST_CHECK bool fb_client_find(const struct fb_session *s, uint64_t key, stru
 /* After the bytes were read, or pinned: they belong to the file that was opened. */
 FB_MUST_CHECK bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc);
 void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
-                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes);
+                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes,
+                    enum fb_access_outcome outcome);
 
 #endif

@@ -179,16 +179,19 @@ bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc)
 }
 
 void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
-                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes)
+                    const struct fb_spot *spot, uint32_t offset, uint32_t bytes,
+                    enum fb_access_outcome outcome)
 {
+    bool memory = outcome == FB_ACCESS_MEMORY;
     struct fb_client_area *area = atomic_load_explicit(&f->session->area, memory_order_acquire);
     struct fb_access access;
     struct timespec t;
 
     if (!area)
         return;
-    atomic_fetch_add_explicit(&area->reads, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&area->read_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(memory ? &area->reads : &area->medium_reads, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(memory ? &area->read_bytes : &area->medium_bytes, bytes,
+                              memory_order_relaxed);
     if (fb_access_full(&area->ring)) {
         fb_access_drop(&area->ring);
         return;
@@ -203,7 +206,7 @@ void fb_client_note(struct fb_client *client, const struct fb_client_file *f, ui
         .item_length = spot->length,
         .pid = (uint32_t)atomic_load_explicit(&client->pid, memory_order_relaxed),
         .source = f->source,
-        .outcome = FB_ACCESS_MEMORY,
+        .outcome = (uint8_t)outcome,
     };
     (void)fb_access_push(&area->ring, &access);
 }
@@ -232,7 +235,7 @@ size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *fil
         memcpy((uint8_t *)ret_data + (at - offset), s->layout.dram + spot.at + in_item, want);
         if (!fb_client_still_good(file, spot.loc))
             break;
-        fb_client_note(client, file, key, &spot, in_item, want);
+        fb_client_note(client, file, key, &spot, in_item, want, FB_ACCESS_MEMORY);
         at += want;
     }
     return at - offset;
@@ -286,7 +289,10 @@ int64_t fb_client_pread(struct fb_client *client, const struct fb_client_file *f
             fb_client_copy(client, file, (uint8_t *)ret_data + done, bytes - done, offset + done);
         if (done == bytes)
             break;
-        n = ask_read(client, file, (uint8_t *)ret_data + done, bytes - done, offset + done);
+        n = (int64_t)fb_client_read_medium(client, file, (uint8_t *)ret_data + done, bytes - done,
+                                           offset + done);
+        if (n == 0)
+            n = ask_read(client, file, (uint8_t *)ret_data + done, bytes - done, offset + done);
         /* The version says how long the file is: an answer of nothing is none. */
         if (n <= 0)
             return done > 0 ? (int64_t)done : n < 0 ? n : -ESTALE;

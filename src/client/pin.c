@@ -196,7 +196,7 @@ const void *fb_client_acquire(struct fb_client *client, const struct fb_client_f
         return NULL;
     }
     *bytes = (size_t)fb_min_u64(*bytes, spot.length - in_item);
-    fb_client_note(client, file, key, &spot, in_item, (uint32_t)*bytes);
+    fb_client_note(client, file, key, &spot, in_item, (uint32_t)*bytes, FB_ACCESS_MEMORY);
     return s->layout.dram + spot.at + in_item;
 }
 

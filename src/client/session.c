@@ -163,7 +163,8 @@ static bool map_all(struct fb_session *s, const struct fb_client_welcome *w, con
     bool dram = w->dram_bytes > 0;
     bool area = w->area_bytes == fb_client_area_bytes();
 
-    if (count != 1u + dram + (w->area_bytes > 0) ||
+    if (count != 1u + dram + (w->area_bytes > 0) + w->medium_files ||
+        w->medium_files > FB_CLIENT_FILES_MAX ||
         w->tables_bytes < FB_LAYOUT_LIVE_OFFSET + sizeof(struct fb_layout_live))
         return false;
     s->layout.base = map(fds[0], w->tables_bytes, PROT_READ);
@@ -181,6 +182,28 @@ static bool map_all(struct fb_session *s, const struct fb_client_welcome *w, con
     if (area)
         atomic_store(&s->area, map(fds[1 + dram], w->area_bytes, PROT_READ | PROT_WRITE));
     return true;
+}
+
+/* Kept open, out of the way of the program's own. */
+static void take_medium(struct fb_client *client, struct fb_session *s,
+                        const struct fb_client_welcome *w, const int *fds)
+{
+    struct fb_client_medium *m = &s->medium;
+
+    m->base = w->medium_base;
+    m->slots = w->medium_slots;
+    m->segment_bytes = w->medium_segment_bytes;
+    for (uint32_t i = 0; i < w->medium_files; i++) {
+        int fd = fb_sys_fcntl(fds[i], F_DUPFD_CLOEXEC, FB_CLIENT_HIGH_FD);
+
+        if (fd < 0)
+            fd = fb_sys_fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        atomic_store(&m->fds[i], fd);
+        if (fd >= 0)
+            fb_client_note_fd(client, fd);
+    }
+    m->count =
+        m->segment_bytes > 0 && m->segment_bytes <= FB_SEGMENT_SIZE_MAX ? w->medium_files : 0;
 }
 
 /* ---- opening ---- */
@@ -225,12 +248,14 @@ static bool settle_in(struct fb_client *client, int fd, struct fb_session *s,
 static int begin(struct fb_client *client, int fd, struct fb_session *s)
 {
     struct fb_client_welcome welcome;
-    int fds[3];
+    int fds[FB_CLIENT_FDS_MAX];
     unsigned fd_count = FB_ARRAY_SIZE(fds);
     size_t rest;
     bool good = fb_client_hello(NULL, fd, true, &welcome, &rest, fds, &fd_count) == 0;
     bool in = good && settle_in(client, fd, s, &welcome, rest, fds, fd_count);
 
+    if (in)
+        take_medium(client, s, &welcome, fds + fd_count - welcome.medium_files);
     for (unsigned i = 0; i < fd_count; i++)
         fb_sys_close(fds[i]);
     if (good && !in)
@@ -322,6 +347,7 @@ void fb_client_clear_session(struct fb_session *session)
         (void)!fb_sys_mmap((void *)(uintptr_t)session->layout.dram, dram_bytes(session), PROT_READ,
                            flags, -1, 0);
     fb_client_cut_anchor(session);
+    fb_client_close_medium(session);
 }
 
 void fb_client_drop_session(struct fb_client *client, struct fb_session *session)
@@ -364,9 +390,11 @@ void fb_client_fini(struct fb_client *client)
     uint32_t count = atomic_load(&client->session_count);
 
     fb_client_disconnect(client);
+    fb_client_free_buffers(client);
     for (uint32_t i = 0; i < count; i++) {
         struct fb_session *s = &client->sessions[i];
 
+        fb_client_close_medium(s);
         unmap_all(s, s->layout.h.tables_bytes, dram_bytes(s));
     }
 }

@@ -6,7 +6,8 @@
  * wants several things at once opens several connections. The first request on each is HELLO:
  *
  *     HELLO    the reply carries a welcome and, when asked for, descriptors of the shared memory:
- *              tables and DRAM (read-only, sealed) and an area of the client's own
+ *              tables, DRAM (both read-only, sealed), an area of the client's own, and the files of
+ *              the NVMe tier (read-only); DRAM, area and files only where there are any
  *     OPEN     path -> file record, attributes, until when they may be believed
  *     READ     bytes of a file in one version, from wherever they are
  *     FORGET   the caller is about to change, or has changed, a path: ask the source next time
@@ -30,6 +31,8 @@
 
 #define FB_CLIENT_MAGIC        0x62634246u /* "FBcb" */
 #define FB_CLIENT_VERSION      1u
+#define FB_CLIENT_FDS_MAX      19u /* tables, DRAM, area, 16 files */
+#define FB_CLIENT_FILES_MAX    16u
 #define FB_CLIENT_READ_MAX     (1u << 20) /* bytes of one READ */
 #define FB_CLIENT_ROOTS_MAX    64u
 #define FB_CLIENT_WELCOME_MAX  (1u << 19) /* bytes, roots included */
@@ -86,6 +89,13 @@ struct fb_client_welcome {
     uint32_t gid;
     uint32_t reads_anything; /* it may read whatever the permissions (CAP_DAC_*) */
     uint32_t roots;
+    /* The NVMe tier: segment `medium_base` + s lies in file s % medium_files at
+     * s / medium_files * medium_segment_bytes. */
+    uint64_t medium_segment_bytes;
+    uint32_t medium_base;
+    uint32_t medium_slots;
+    uint32_t medium_files; /* 0: none to read */
+    uint32_t reserved;
 };
 
 /* A directory whose files are served: `path`, without a final slash, stands for the root of
@@ -98,7 +108,7 @@ struct fb_client_root {
     uint32_t block_bytes; /* st_blksize of its files */
 };
 
-static_assert(sizeof(struct fb_client_welcome) == 56, "wire format");
+static_assert(sizeof(struct fb_client_welcome) == 80, "wire format");
 static_assert(sizeof(struct fb_client_root) == 24, "wire format");
 
 /* Order does not matter and duplicates do not cancel out. */
@@ -115,8 +125,11 @@ static inline uint64_t fb_client_groups_hash(const uint32_t *groups, int count)
  * segment from being reused, once its generation has been seen unchanged after the store; 0: free.
  */
 struct fb_client_area {
-    _Atomic uint64_t reads; /* answered from shared memory, since the beginning */
+    /* Reads this process served itself, since the beginning: from DRAM, and from a medium. */
+    _Atomic uint64_t reads;
     _Atomic uint64_t read_bytes;
+    _Atomic uint64_t medium_reads;
+    _Atomic uint64_t medium_bytes;
     _Atomic uint32_t hazards[FB_CLIENT_HAZARDS] FB_ALIGNED(FB_CACHELINE);
     struct fb_access_ring ring;
 };

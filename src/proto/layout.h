@@ -251,6 +251,7 @@ struct fb_layout_header {
 struct fb_layout_live {
     _Atomic int64_t beat_ns; /* monotonic; rises ten times a second while the daemon works */
     _Atomic uint32_t closed; /* 1: it has ended; nothing here is kept true any more */
+    _Atomic uint32_t ask;    /* 1: who could read from a medium asks the daemon to do it instead */
 };
 
 static_assert(sizeof(struct fb_layout_header) <= FB_LAYOUT_LIVE_OFFSET, "the two do not overlap");

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "io/checksum.h"
+#include "base/checksum.h"
 #include "store/store_priv.h"
 
 /* Whether the item has a copy of this kind that can be read. */

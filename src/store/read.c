@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "io/checksum.h"
+#include "base/checksum.h"
 #include "store/store_priv.h"
 
 #define ONE_READ_BYTES (64u << 10)

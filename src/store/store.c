@@ -320,10 +320,42 @@ void fb_store_set_guard(struct fb_store *store, fb_store_held_fn *held, void *ar
     fb_mutex_unlock(&store->guard_lock);
 }
 
+static struct fb_store_tier *medium_of(struct fb_store *store)
+{
+    struct fb_store_tier *last = &store->tiers[store->tier_count - 1];
+
+    return fb_tier_kind(last->tier) == FB_TIER_NVME ? last : NULL;
+}
+
+void fb_store_medium(struct fb_store *store, struct fb_store_medium *ret_medium)
+{
+    const struct fb_store_tier *t = medium_of(store);
+
+    *ret_medium = (struct fb_store_medium){0};
+    if (!t)
+        return;
+    ret_medium->base = t->base;
+    ret_medium->slots = t->slots;
+    ret_medium->segment_bytes = t->segment_bytes;
+    ret_medium->count = fb_tier_fds(t->tier, ret_medium->fds);
+}
+
+/* What is read from a slow tier gets a copy in DRAM while there is room: only we can make it. And a
+ * disk that hangs is given up on here. */
+static bool wants_to_be_asked(struct fb_store *store)
+{
+    struct fb_store_tier *t = medium_of(store);
+
+    return (store->tiers[0].which == 0 && fb_store_has_room(store, 0)) ||
+           (t && fb_tier_stuck(t->tier));
+}
+
 void fb_store_beat(struct fb_store *store)
 {
     /* Relaxed: clients only compare it with their clock. */
     atomic_store_explicit(&fb_layout_live(&store->layout)->beat_ns, fb_now_ns(),
+                          memory_order_relaxed);
+    atomic_store_explicit(&fb_layout_live(&store->layout)->ask, wants_to_be_asked(store),
                           memory_order_relaxed);
     if (!atomic_exchange(&store->held_some, false))
         return;

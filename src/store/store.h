@@ -90,6 +90,17 @@ struct fb_tier *fb_store_tier(struct fb_store *store, unsigned tier);
 
 int fb_store_dram_memfd(const struct fb_store *store); /* -1: no DRAM tier */
 
+/* The NVMe tier, for those who read it themselves. */
+struct fb_store_medium {
+    uint32_t base; /* number of its first segment */
+    uint32_t slots;
+    uint64_t segment_bytes;
+    unsigned count;            /* of files; 0: there is no such tier */
+    int fds[FB_TIER_DIRS_MAX]; /* the tier's own */
+};
+
+void fb_store_medium(struct fb_store *store, struct fb_store_medium *ret_medium);
+
 /* Others read DRAM segments without pins of ours: an emptied one is reused only when `held` says
  * no. Called under FB_RANK_SEGMENT, when a segment is about to be free; it must not wait. A segment
  * that was held is looked at again by fb_store_beat(). NULL: nobody. */

@@ -248,3 +248,21 @@ int fb_tier_scan(struct fb_tier *tier, uint32_t slot, struct fb_disk_header *ret
     tier->slot[slot].has_space = *ret_valid || fb_tier_files_has_data(tier, slot);
     return r < 0 ? r : 0;
 }
+
+unsigned fb_tier_fds(const struct fb_tier *tier, int ret_fds[FB_TIER_DIRS_MAX])
+{
+    if (tier->kind != FB_TIER_NVME)
+        return 0;
+    for (unsigned i = 0; i < tier->files->count; i++)
+        ret_fds[i] = tier->files->file[i].fd;
+    return tier->files->count;
+}
+
+bool fb_tier_stuck(struct fb_tier *tier)
+{
+    bool stuck = false;
+
+    for (unsigned i = 0; tier->ops->stuck && i < tier->stripe_count; i++)
+        stuck = stuck || tier->ops->stuck(tier, i);
+    return stuck;
+}

@@ -99,6 +99,11 @@ uint64_t fb_tier_segment_bytes(const struct fb_tier *tier);
 int fb_tier_memfd(const struct fb_tier *tier); /* DRAM: to be mapped by clients; else -1 */
 /* DRAM: slot s is at s * segment_bytes; else NULL. */
 const uint8_t *fb_tier_map(const struct fb_tier *tier);
+/* NVMe: the files that clients may read, by stripe: slot s lies in file s % n at (s / n) *
+ * segment_bytes. Returns n; 0: none. */
+unsigned fb_tier_fds(const struct fb_tier *tier, int ret_fds[FB_TIER_DIRS_MAX]);
+/* Whether a directory does not answer. */
+bool fb_tier_stuck(struct fb_tier *tier);
 /* The first directory, for small files beside the segments (io/durable.h); DRAM: -1. */
 int fb_tier_dir_fd(const struct fb_tier *tier);
 

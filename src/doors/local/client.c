@@ -181,10 +181,13 @@ static void count_hits(struct fb_local *local, struct fb_local_client *client)
 {
     uint64_t reads = risen(&client->area->reads, &client->reads);
     uint64_t bytes = risen(&client->area->read_bytes, &client->read_bytes);
+    uint64_t medium_reads = risen(&client->area->medium_reads, &client->medium_reads);
+    uint64_t medium_bytes = risen(&client->area->medium_bytes, &client->medium_bytes);
 
-    atomic_fetch_add_explicit(&local->hit_reads, reads, memory_order_relaxed);
-    atomic_fetch_add_explicit(&local->hit_bytes, bytes, memory_order_relaxed);
-    fb_cache_count_client_hits(local->cache, reads, bytes);
+    atomic_fetch_add_explicit(&local->hit_reads, reads + medium_reads, memory_order_relaxed);
+    atomic_fetch_add_explicit(&local->hit_bytes, bytes + medium_bytes, memory_order_relaxed);
+    fb_cache_count_client_hits(local->cache, FB_TIER_DRAM, reads, bytes);
+    fb_cache_count_client_hits(local->cache, FB_TIER_NVME, medium_reads, medium_bytes);
 }
 
 static void drain(struct fb_local *local, struct fb_local_client *client, int64_t now_ns)
@@ -192,7 +195,8 @@ static void drain(struct fb_local *local, struct fb_local_client *client, int64_
     struct fb_access access;
 
     for (unsigned i = 0; i < FB_LOCAL_DRAIN_MAX && fb_access_pop(&client->reader, &access); i++) {
-        access.outcome = FB_ACCESS_MEMORY;
+        if (access.outcome != FB_ACCESS_MEDIUM)
+            access.outcome = FB_ACCESS_MEMORY;
         access.uid = client->uid;
         access.door = FB_DOOR_LOCAL;
         if (access.time_ns > now_ns)

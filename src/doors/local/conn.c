@@ -131,7 +131,7 @@ static int send_some(struct fb_local_conn *conn)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(FB_LOCAL_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(FB_CLIENT_FDS_MAX * sizeof(int))];
     } control = {0};
 
     while (conn->iov_at < conn->iov_count) {

@@ -36,6 +36,7 @@ static int learn_identity(struct fb_local *local)
     FB_AUTO_FREE gid_t *groups = fb_alloc_array(GROUPS_MAX, sizeof *groups);
     int count = groups ? getgroups(GROUPS_MAX, groups) : -1;
 
+    static_assert(FB_TIER_DIRS_MAX <= FB_CLIENT_FILES_MAX, "all files can be handed out");
     static_assert(sizeof(gid_t) == sizeof(uint32_t), "group ids are hashed as such");
     if (count < 0)
         return -errno;
@@ -227,6 +228,10 @@ void *fb_local_welcome(struct fb_local *local, const struct fb_local_client *cli
         .uid = geteuid(),
         .gid = getegid(),
         .reads_anything = local->reads_anything,
+        .medium_segment_bytes = local->medium.segment_bytes,
+        .medium_base = local->medium.base,
+        .medium_slots = local->medium.slots,
+        .medium_files = local->medium.count,
     };
     uint8_t *bytes;
 
@@ -333,14 +338,30 @@ static int listen_at(struct fb_local *local, const char *path)
 }
 
 /* What is handed out cannot be written through, sealed or not. */
-static int open_read_only(int memfd)
+static int open_read_only(int own)
 {
     char path[PROC_PATH_SIZE];
     int fd;
 
-    snprintf(path, sizeof path, "/proc/self/fd/%d", memfd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", own);
+    fd = open(path, O_RDONLY | O_CLOEXEC | (fcntl(own, F_GETFL) & O_DIRECT));
     return fd >= 0 ? fd : -errno;
+}
+
+/* Clients can do without. */
+static void open_medium(struct fb_local *local)
+{
+    struct fb_store_medium *m = &local->medium;
+
+    fb_store_medium(local->store, m);
+    for (unsigned i = 0; i < m->count; i++) {
+        m->fds[i] = open_read_only(m->fds[i]);
+        if (m->fds[i] >= 0)
+            continue;
+        while (i-- > 0)
+            close(m->fds[i]);
+        m->count = 0;
+    }
 }
 
 static int open_memory(struct fb_local *local)
@@ -381,6 +402,8 @@ int fb_local_start(struct fb_cache *cache, const struct fb_local_config *config,
     rc = local->stop_fd < 0 ? -errno : learn_identity(local);
     if (rc == 0)
         rc = open_memory(local);
+    if (rc == 0)
+        open_medium(local);
     if (rc == 0)
         rc = listen_at(local, config->socket_path);
     if (rc == 0)
@@ -445,6 +468,8 @@ void fb_local_stop(struct fb_local *local)
     fb_closep(&local->stop_fd);
     fb_closep(&local->tables_fd);
     fb_closep(&local->dram_fd);
+    for (unsigned i = 0; i < local->medium.count; i++)
+        close(local->medium.fds[i]);
     fb_cond_destroy(&local->idle);
     fb_mutex_destroy(&local->clients_lock);
     fb_mutex_destroy(&local->lock);

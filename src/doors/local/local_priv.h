@@ -26,7 +26,6 @@
 #define FB_DOOR_LOCAL        2 /* in access records; the mount is 1 */
 #define FB_LOCAL_THREADS_MAX 4u
 #define FB_LOCAL_WRITE_NS    10000000000LL /* a client that takes nothing for so long is cut off */
-#define FB_LOCAL_FDS         3
 #define FB_LOCAL_DRAIN_MAX   FB_CLIENT_RING_SLOTS
 
 /* A volume that is served, for as long as it has roots or requests. */
@@ -58,6 +57,8 @@ struct fb_local_client {
     struct fb_access_reader reader;
     uint64_t reads;
     uint64_t read_bytes;
+    uint64_t medium_reads;
+    uint64_t medium_bytes;
 };
 
 struct fb_local_request;
@@ -77,7 +78,7 @@ struct fb_local_conn {
     /* out */
     struct fb_client_reply reply;
     void *payload; /* of HELLO, or NULL; freed when sent */
-    int fds[FB_LOCAL_FDS];
+    int fds[FB_CLIENT_FDS_MAX];
     unsigned fd_count; /* to go with the first byte */
     int area_fd;       /* ours to close then; -1: none */
     struct iovec iov[1 + FB_READ_PIECES];
@@ -106,8 +107,9 @@ struct fb_local {
     struct fb_local_config config;
     char *socket_path;
     int listener;
-    int tables_fd; /* read-only */
-    int dram_fd;   /* read-only; -1: no DRAM tier */
+    int tables_fd;                 /* read-only */
+    int dram_fd;                   /* read-only; -1: no DRAM tier */
+    struct fb_store_medium medium; /* with read-only descriptors of our own */
     uint64_t groups_hash;
     bool reads_anything;
 

@@ -61,6 +61,8 @@ static void hello(struct fb_local_conn *conn)
             conn->fds[conn->fd_count++] = local->dram_fd;
         if (area >= 0)
             conn->fds[conn->fd_count++] = area;
+        for (unsigned i = 0; i < local->medium.count; i++)
+            conn->fds[conn->fd_count++] = local->medium.fds[i];
     }
     conn->area_fd = area;
     conn->iov[1] = (struct iovec){.iov_base = conn->payload, .iov_len = bytes};

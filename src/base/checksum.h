@@ -1,13 +1,12 @@
 /*
- * io/checksum.h - checksums of bulk data: XXH3, as in base/hash.h, with the widest vectors this CPU
- * has.
+ * base/checksum.h - checksums of bulk data: XXH3, as in base/hash.h, with the widest vectors this
+ * CPU has.
  *
- * base/hash.h is compiled for any x86-64 (SSE2), as client processes need; the daemon hashes every
- * byte that comes from a medium or a source, where AVX2 takes a third less time. The values are the
- * same.
+ * base/hash.h is compiled for any x86-64 (SSE2). Every byte that comes from a medium or a source is
+ * hashed, where AVX2 takes a third less time. The values are the same.
  */
-#ifndef FB_IO_CHECKSUM_H
-#define FB_IO_CHECKSUM_H
+#ifndef FB_BASE_CHECKSUM_H
+#define FB_BASE_CHECKSUM_H
 
 #include <stddef.h>
 #include <stdint.h>
