@@ -144,6 +144,7 @@ static void start(struct fb_read *read)
     struct fb_cache *cache = read->volume->cache;
     unsigned fetch_at = 0, medium_at = read->fetch_count;
     bool pump = read->fetch_count > 0;
+    bool alone = read->may_wait && read->piece_count == 1;
     struct fb_volume *volume = read->volume;
 
     for (unsigned i = 0; i < read->piece_count; i++) {
@@ -153,14 +154,21 @@ static void start(struct fb_read *read)
             continue;
         if (piece->pinned) {
             piece->buffer = read->buffers[medium_at++];
-            piece->medium =
-                (struct fb_store_read){.pin = &piece->pin,
-                                       .offset = piece->offset,
-                                       .length = piece->length,
-                                       .buffer = piece->buffer,
-                                       .may_wait = read->may_wait && read->piece_count == 1,
-                                       .done = medium_done};
+            piece->medium = (struct fb_store_read){.pin = &piece->pin,
+                                                   .offset = piece->offset,
+                                                   .length = piece->length,
+                                                   .buffer = piece->buffer,
+                                                   .may_wait = alone,
+                                                   .done = medium_done};
+            /* A disk that hangs keeps this thread; it must not keep the read, which may be over
+             * when this returns. */
+            if (alone)
+                piece_left(read);
             fb_store_read(cache->store, &piece->medium);
+            if (alone) {
+                fb_volume_leave(volume);
+                return;
+            }
         } else {
             fb_fetch_join(piece, read->buffers[fetch_at++]);
         }
