@@ -57,9 +57,9 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
     struct fb_mount *mount = userdata;
 
     want(conn, FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
-                   FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_POSIX_ACL);
+                   FUSE_CAP_READDIRPLUS | FUSE_CAP_POSIX_ACL);
     /* A node's bytes never change: nothing is gained by asking for its attributes at every read. */
-    conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
     if (fb_mount_is_static(mount)) {
         want(conn, FUSE_CAP_CACHE_SYMLINKS);
         /* Without OPEN nobody can ask for direct I/O. */
