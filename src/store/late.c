@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/lock.h"
 #include "core/mem.h"
 #include "core/thread.h"
 #include "io/buffer.h"
+#include "io/wait.h"
 
 struct batch;
 
@@ -159,9 +159,9 @@ static void enlist(struct fb_late *late, struct batch *b)
 static bool read_here(struct part *part)
 {
     const struct fb_io *io = &part->io;
-    ssize_t n = pread(io->fd, io->data, io->length, (off_t)io->offset);
+    int64_t n = fb_wait_read(io->fd, io->data, io->length, io->offset);
 
-    if (n != (ssize_t)io->length)
+    if (n != io->length)
         return false;
     finish(part, (int32_t)n);
     return true;
