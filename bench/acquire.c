@@ -1,6 +1,6 @@
 /*
- * bench/acquire.c - every file of a list through libforebay, without copying: open, acquire, release,
- * close.
+ * bench/acquire.c - every file of a list through libforebay, without copying: open, acquire,
+ * release, close.
  *
  *     acquire DIR LIST       three passes over DIR/<each line of LIST>, shuffled; the last counts
  *

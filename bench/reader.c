@@ -8,8 +8,9 @@
  * not warm anything up; neither is part of the time. The same seed gives the same order for the
  * same set of names, wherever they lie. Threads take the next file from one list.
  *
- * With --passes the set is read so often, and the last time counts. Prints one JSON object. The checksum is over names and bytes and does not depend on the order.
- * With --progress a line `progress DONE TOTAL` comes first, ten times a second.
+ * With --passes the set is read so often, and the last time counts. Prints one JSON object. The
+ * checksum is over names and bytes and does not depend on the order. With --progress a line
+ * `progress DONE TOTAL` comes first, ten times a second.
  */
 #include <errno.h>
 #include <fcntl.h>

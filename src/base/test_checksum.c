@@ -1,7 +1,7 @@
 #include <cmocka.h>
 
-#include "base/rand.h"
 #include "base/checksum.h"
+#include "base/rand.h"
 
 /* Data written on one machine is read on another: the vectors used must not show. */
 static void same_as_the_plain_hash(void **state)

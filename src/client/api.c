@@ -6,12 +6,12 @@
  *                  └── pin
  *
  * A core is a client and whatever it has mapped. Files and pins hold it, so that the memory they
- * read from outlives the connection. A client knows a limited number of daemons one after the other;
- * when it has seen them all, the next file gets a new core.
+ * read from outlives the connection. A client knows a limited number of daemons one after the
+ * other; when it has seen them all, the next file gets a new core.
  *
- * A handle is a file as one daemon knows it. When another daemon has come, the file gets one more, of
- * the same version. Handles and cores are only ever put in front of a list that is freed at the end:
- * readers need no lock.
+ * A handle is a file as one daemon knows it. When another daemon has come, the file gets one more,
+ * of the same version. Handles and cores are only ever put in front of a list that is freed at the
+ * end: readers need no lock.
  *
  * fork() is noticed without a global handler: a page that the kernel empties in children says
  * whether this process is the one that made it.

@@ -9,11 +9,11 @@
  *     4. the generation still fits, and the file's record is still the one that was opened: ids are
  *        given out again, and the key alone would not tell
  *
- * Pages. A page of shared memory costs this process an entry in its page table when it first touches
- * it, as much as copying it: a process that reads everything again and again wants all of them, one
- * that reads a fourth of the items once (a worker of a data loader) only its own. So a stretch of
- * 2 MiB is made present as a whole when it has been read a number of times; before, the kernel maps
- * 64 KiB at each fault.
+ * Pages. A page of shared memory costs this process an entry in its page table when it first
+ * touches it, as much as copying it: a process that reads everything again and again wants all of
+ * them, one that reads a fourth of the items once (a worker of a data loader) only its own. So a
+ * stretch of 2 MiB is made present as a whole when it has been read a number of times; before, the
+ * kernel maps 64 KiB at each fault.
  */
 #include <string.h>
 #include <time.h>

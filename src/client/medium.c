@@ -2,10 +2,10 @@
  * Reading the NVMe tier. An item that is not in DRAM lies in a file that this process may read as
  * well as the daemon: one O_DIRECT read, verified here, is half the work of asking for it.
  *
- * Nothing is believed of what comes from there: the record says path, version and block by hash, and
- * each 4 KiB has a checksum. A segment that is being written or reused while it is read shows by
- * that, and so does a descriptor that the program has closed and reused. Then the daemon is asked,
- * who knows what to do about damage.
+ * Nothing is believed of what comes from there: the record says path, version and block by hash,
+ * and each 4 KiB has a checksum. A segment that is being written or reused while it is read shows
+ * by that, and so does a descriptor that the program has closed and reused. Then the daemon is
+ * asked, who knows what to do about damage.
  *
  *     file:    ...| record header | sums | data: chunk 0 | chunk 1 | ... | chunk n |...
  *     read:    [--------------------------------------------------)        up to what is wanted

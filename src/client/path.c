@@ -1,8 +1,8 @@
 /*
  * Paths as programs write them, made absolute and clean: as roots are compared.
  *
- * `.`, `//` and leading `..` are worked out here. A `..` after a name means something else when that
- * name is a symbolic link: then, and for links, the kernel is asked (fb_client_path_of).
+ * `.`, `//` and leading `..` are worked out here. A `..` after a name means something else when
+ * that name is a symbolic link: then, and for links, the kernel is asked (fb_client_path_of).
  */
 #include <string.h>
 
@@ -15,8 +15,8 @@ static bool is_up(const char *name, size_t len)
     return len == 2 && name[0] == '.' && name[1] == '.';
 }
 
-/* Appends `path` to the clean directory in `to`. False: too long, a directory's name, or a `..` that
- * only the kernel can follow. */
+/* Appends `path` to the clean directory in `to`. False: too long, a directory's name, or a `..`
+ * that only the kernel can follow. */
 static bool append(char to[FB_CLIENT_FILE_PATH], const char *path)
 {
     size_t len = strcmp(to, "/") == 0 ? 0 : strlen(to);

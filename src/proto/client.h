@@ -2,8 +2,8 @@
  * proto/client.h - how programs on this machine talk to the daemon: messages on its client socket,
  * and the area of memory that each of them shares with it.
  *
- * The socket is a Unix stream. One request at a time on a connection, then its reply; a process that
- * wants several things at once opens several connections. The first request on each is HELLO:
+ * The socket is a Unix stream. One request at a time on a connection, then its reply; a process
+ * that wants several things at once opens several connections. The first request on each is HELLO:
  *
  *     HELLO    the reply carries a welcome and, when asked for, descriptors of the shared memory:
  *              tables, DRAM (both read-only, sealed), an area of the client's own, and the files of

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "base/checksum.h"
+#include "core/clock.h"
 #include "store/store_priv.h"
 
 /* Whether the item has a copy of this kind that can be read. */

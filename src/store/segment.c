@@ -48,8 +48,8 @@ bool fb_store_is_held(struct fb_store *store, uint32_t segment)
     return held;
 }
 
-/* The generation turned odd, sequentially consistent, before this looks at what readers outside have
- * marked; they mark, then look at the generation. */
+/* The generation turned odd, sequentially consistent, before this looks at what readers outside
+ * have marked; they mark, then look at the generation. */
 static bool must_wait(struct fb_store *store, const struct fb_segment *seg)
 {
     bool held = fb_store_is_held(store, seg->no);

@@ -1,7 +1,7 @@
 /*
  * The DRAM tier: one memfd, mapped once. Clients map it read-only (no writable mapping can be made
- * any more); its size is sealed, so that a mapping never faults. Pages are touched as slots are first used, and kept when a slot is given
- * back.
+ * any more); its size is sealed, so that a mapping never faults. Pages are touched as slots are
+ * first used, and kept when a slot is given back.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -20,9 +20,9 @@
  * A streak that ends soon makes the next one twice as long, up to STREAK << LEVEL_MAX: a reader who
  * works on what it reads is left alone, mostly.
  *
- * On two processors, one reader of cold files of 100 KiB took 163 us a file instead of 196. With one
- * processor there is nobody to stay awake for; with many, and as many threads, it was slower than
- * linger() in session.c, which is used there.
+ * On two processors, one reader of cold files of 100 KiB took 163 us a file instead of 196. With
+ * one processor there is nobody to stay awake for; with many, and as many threads, it was slower
+ * than linger() in session.c, which is used there.
  *
  * Lock: `lock` (FB_RANK_DOOR) guards parking and the change of ON and OFF; the counts of the streak
  * are hints.

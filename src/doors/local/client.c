@@ -4,8 +4,8 @@
  *
  * Hazards: a client stores a segment's number into one of its slots, then looks at the segment's
  * generation; the store turns the generation odd, then asks here. Both are sequentially consistent,
- * so one of the two sees the other. Slots beyond the client's credits are believed all the same: the
- * client that lies harms its own user's cache only, and its death ends it.
+ * so one of the two sees the other. Slots beyond the client's credits are believed all the same:
+ * the client that lies harms its own user's cache only, and its death ends it.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /*
  * doors/local/local.h - the door for programs of this machine: the client socket.
  *
- * Programs under the preload library, and those that use libforebay, map the index and the DRAM tier
- * read-only and serve their hits themselves; what they cannot, they ask for here (proto/client.h).
- * Only processes of the daemon's own user are heard (SO_PEERCRED).
+ * Programs under the preload library, and those that use libforebay, map the index and the DRAM
+ * tier read-only and serve their hits themselves; what they cannot, they ask for here
+ * (proto/client.h). Only processes of the daemon's own user are heard (SO_PEERCRED).
  *
  *     connection:   HELLO ──► request ──► working ──► reply ──► request ...
  *
@@ -11,8 +11,8 @@
  * answers on its own threads, and what a socket does not take at once is sent when it can.
  *
  * Each process has an area (counters, hazard slots, a ring of access records) until its last
- * connection closes: with its death everything it pinned is free again. A DRAM segment that a hazard
- * slot names is not reused.
+ * connection closes: with its death everything it pinned is free again. A DRAM segment that a
+ * hazard slot names is not reused.
  */
 #ifndef FB_DOORS_LOCAL_LOCAL_H
 #define FB_DOORS_LOCAL_LOCAL_H
