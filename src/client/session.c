@@ -13,9 +13,11 @@
 
 #include "client/client_priv.h"
 
-#define RETRY_NS     1000000000LL /* between attempts to reach a daemon that is not there */
-#define RETRY_FACTOR 10           /* and so many times as long as the last one took */
-#define GROUPS_MAX   1024
+#define RETRY_NS        1000000000LL /* between attempts to reach a daemon that is not there */
+#define RETRY_FACTOR    10           /* and so many times as long as the last one took */
+#define OPENING_NS      200000000LL
+#define OPENING_STEP_NS 50000
+#define GROUPS_MAX      1024
 
 int64_t fb_client_now_ns(void)
 {
@@ -307,6 +309,20 @@ static bool is_another(struct fb_client *client, const struct fb_session *s)
     return rc == 0 && welcome.instance != s->layout.h.instance;
 }
 
+/* At the start of a program all its threads come at once: those who are not the first would read
+ * much of a data set past the cache. Not for long: we may be a signal handler of the first. */
+static struct fb_session *await_session(struct fb_client *client, int64_t until_ns)
+{
+    struct timespec pause = {.tv_nsec = OPENING_STEP_NS};
+    struct fb_session *s = NULL;
+
+    while (!s && atomic_load(&client->opening) && fb_client_now_ns() < until_ns) {
+        (void)fb_sys(SYS_nanosleep, &pause, NULL, 0, 0);
+        s = atomic_load_explicit(&client->session, memory_order_acquire);
+    }
+    return s;
+}
+
 struct fb_session *fb_client_session(struct fb_client *client)
 {
     struct fb_session *s = atomic_load_explicit(&client->session, memory_order_acquire);
@@ -318,9 +334,13 @@ struct fb_session *fb_client_session(struct fb_client *client)
     if (fb_likely(s && fb_client_alive(s, now_ns)))
         return s;
     /* None, or one that shows no life: look again once a second, one thread at a time. */
-    if (now_ns < atomic_load_explicit(&client->retry_ns, memory_order_relaxed) ||
-        atomic_exchange(&client->opening, true))
-        return NULL;
+    if (now_ns < atomic_load_explicit(&client->retry_ns, memory_order_acquire)) {
+        /* Perhaps somebody has just opened one: the time was set after that. */
+        s = atomic_load_explicit(&client->session, memory_order_acquire);
+        return s && fb_client_alive(s, now_ns) ? s : NULL;
+    }
+    if (atomic_exchange(&client->opening, true))
+        return s ? NULL : await_session(client, now_ns + OPENING_NS);
     if (s && is_another(client, s))
         fb_client_drop_session(client, s);
     s = atomic_load_explicit(&client->session, memory_order_acquire) ? NULL : open_session(client);
@@ -328,7 +348,7 @@ struct fb_session *fb_client_session(struct fb_client *client)
     atomic_store_explicit(
         &client->retry_ns,
         end_ns + (int64_t)fb_max_u64(RETRY_NS, RETRY_FACTOR * (uint64_t)(end_ns - now_ns)),
-        memory_order_relaxed);
+        memory_order_release);
     atomic_store(&client->opening, false);
     return s;
 }

@@ -12,8 +12,9 @@
 
 #include "doors/preload/preload_priv.h"
 
-#define ROOTS_BYTES 4096
-#define PROC_SIZE   32
+#define ROOTS_BYTES    4096
+#define STARTING_TRIES 1000
+#define PROC_SIZE      32
 
 enum {
     UNKNOWN,
@@ -72,9 +73,13 @@ bool fb_pl_on(void)
 
     if (fb_likely(now != UNKNOWN))
         return now == ON;
-    /* Whoever comes second passes: it is too early for anything of ours to be open. */
-    if (atomic_exchange(&starting, true))
-        return false;
+    /* Whoever comes second waits a moment; not for ever, as it may be a signal handler of the first:
+     * it is too early for anything of ours to be open. */
+    if (atomic_exchange(&starting, true)) {
+        for (int i = 0; i < STARTING_TRIES && atomic_load(&state) == UNKNOWN; i++)
+            (void)fb_sys(SYS_sched_yield, 0, 0, 0, 0);
+        return atomic_load_explicit(&state, memory_order_acquire) == ON;
+    }
     now = begin();
     atomic_store_explicit(&state, now, memory_order_release);
     return now == ON;
