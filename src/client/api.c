@@ -453,13 +453,13 @@ ssize_t forebay_pread(struct forebay_file *file, void *buffer, size_t length, of
 /* NULL: copy. */
 static const void *pin_shared(struct forebay_file *file, uint64_t offset, size_t bytes)
 {
+    size_t block = forebay_block_size(file);
     struct fb_client *client;
     const struct handle *h;
     const void *data;
     size_t got = bytes;
 
-    if (!forebay_is_cached(file) || bytes == 0 ||
-        offset / forebay_block_size(file) != (offset + bytes - 1) / forebay_block_size(file))
+    if (block == 0 || bytes == 0 || offset / block != (offset + bytes - 1) / block)
         return NULL;
     client = &file->core->client;
     h = current(file);

@@ -15,8 +15,9 @@
 
 #include "client/client_priv.h"
 
-#define POLL_US     100000 /* a receive returns so often to look for signs of life */
-#define CLAIM_TRIES 64
+#define POLL_US         100000 /* a receive returns so often to look for signs of life */
+#define CLAIM_TRIES     64
+#define ANCHOR_RETRY_NS 1000000000LL
 
 enum {
     FREE,
@@ -231,8 +232,8 @@ void fb_client_disconnect(struct fb_client *client)
         fb_client_cut_anchor(&client->sessions[i]);
 }
 
-/* In a forked child: an area of its own. The old one stays mapped: others may just be writing to
- * it. True: it has one. */
+/* In a forked child, or when there was none: an area of its own. The old one stays mapped: others may
+ * just be writing to it. True: it has one. */
 static bool take_area(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
                       unsigned fd_count)
 {
@@ -272,6 +273,7 @@ static int greet(struct fb_client *client, struct fb_session *s, int fd, bool me
         rc = -ESTALE;
     }
     if (rc == 0 && memory && take_area(s, &welcome, fds, fd_count)) {
+        fb_client_cut_anchor(s);
         fb_client_set_anchor(client, s, fd);
         atomic_store(&client->area_lost, false);
         rc = 1;
@@ -281,20 +283,20 @@ static int greet(struct fb_client *client, struct fb_session *s, int fd, bool me
     return rc;
 }
 
-/* When the daemon has no area to spare, this process does without. */
+/* While the daemon has no area to spare, this process does without. */
 void fb_client_anchor(struct fb_client *client, struct fb_session *session)
 {
-    int fd, rc;
+    int fd;
 
     if (fb_likely(!atomic_load_explicit(&client->area_lost, memory_order_relaxed)) ||
+        fb_client_now_ns() < atomic_load(&client->anchor_retry_ns) ||
         atomic_exchange(&client->anchoring, true))
         return;
-    fd = fb_client_connect(client);
-    rc = fd < 0 ? fd : greet(client, session, fd, true);
-    if (rc != 1 && fd >= 0)
+    fd = atomic_load(&client->area_lost) ? fb_client_connect(client) : -1;
+    if (fd >= 0 && greet(client, session, fd, true) != 1)
         fb_sys_close(fd);
-    if (rc < 0)
-        atomic_store(&client->anchoring, false);
+    atomic_store(&client->anchor_retry_ns, fb_client_now_ns() + ANCHOR_RETRY_NS);
+    atomic_store(&client->anchoring, false);
 }
 
 /* A connection that works, BUSY; NULL: none can be had. */

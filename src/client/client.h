@@ -103,9 +103,10 @@ struct fb_client {
     _Atomic int64_t retry_ns;             /* no attempt to reach the daemon before that */
     _Atomic(struct fb_session *) session; /* NULL: none now */
     _Atomic uint32_t session_count;
-    _Atomic bool area_lost;  /* the session's area is that of the process we were forked from */
-    _Atomic bool anchoring;  /* somebody gets a new one */
-    _Atomic uint32_t low_fd; /* no descriptor of ours is below; 0: there is none */
+    _Atomic bool area_lost; /* the session has none, or that of the process we were forked from */
+    _Atomic bool anchoring; /* somebody gets one */
+    _Atomic int64_t anchor_retry_ns; /* nobody tries before that */
+    _Atomic uint32_t low_fd;         /* no descriptor of ours is below; 0: there is none */
     struct fb_session sessions[FB_CLIENT_SESSIONS];
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
     _Atomic(uint8_t *) buffers[FB_CLIENT_BUFFERS]; /* for reads from a medium: medium.c */

@@ -11,7 +11,7 @@
 
 #include "client/client_priv.h"
 
-#define CREDITS_AT_ONCE 16u
+#define CREDITS_AT_ONCE 4u /* few: what one has, nobody else gets before it ends */
 #define RETRY_NS        1000000000LL
 
 /* Of this process only, and never for long; acquire and release are not for signal handlers. */
@@ -82,11 +82,13 @@ static uint32_t ask_for_credits(struct fb_client *client, struct fb_session *s)
     uint32_t granted = 0;
     int fd;
 
-    if (now_ns < a->retry_ns || !fb_client_alive(s, now_ns))
+    if (!fb_client_alive(s, now_ns))
         return 0;
     fb_client_anchor(client, s);
+    if (atomic_load(&client->area_lost) || now_ns < a->retry_ns)
+        return 0;
     fd = atomic_load(&a->fd);
-    if (atomic_load(&client->area_lost) || fd < 0 || fb_client_socket_ino(fd) != a->ino)
+    if (fd < 0 || fb_client_socket_ino(fd) != a->ino)
         return 0;
     if (!a->asked) {
         a->got = 0;

@@ -284,7 +284,7 @@ static struct fb_session *open_session(struct fb_client *client)
     }
     fb_client_set_anchor(client, s, fd);
     atomic_store(&client->session_count, no + 1);
-    atomic_store(&client->area_lost, false);
+    atomic_store(&client->area_lost, atomic_load(&s->area) == NULL);
     /* Release: who finds the session finds it complete. */
     atomic_store_explicit(&client->session, s, memory_order_release);
     return s;
@@ -390,6 +390,7 @@ void fb_client_forked(struct fb_client *client)
     atomic_store(&client->pid, fb_sys_getpid());
     atomic_store(&client->opening, false);
     atomic_store(&client->anchoring, false);
+    atomic_store(&client->anchor_retry_ns, 0);
     atomic_store(&client->retry_ns, 0);
     /* What the parent has pinned is the parent's to release. */
     memset(&client->pins, 0, sizeof client->pins);
