@@ -136,7 +136,7 @@ static bool ask(int fd, struct fb_client_request request, const char *path,
 static bool hello(int fd)
 {
     struct fb_client_request request = {.op = FB_CLIENT_HELLO, .length = FB_CLIENT_VERSION};
-    struct fb_client_reply reply;
+    struct fb_client_reply reply = {0};
     char welcome[4096];
 
     return ask(fd, request, "", &reply, welcome, sizeof welcome) && reply.result == 0;
@@ -149,7 +149,7 @@ static struct fb_client_area *hello_area(int fd)
                                         .op = FB_CLIENT_HELLO,
                                         .length = FB_CLIENT_VERSION,
                                         .flags = FB_CLIENT_WANT_MEMORY};
-    struct fb_client_reply reply;
+    struct fb_client_reply reply = {0};
 
     union {
         struct cmsghdr align;
@@ -187,7 +187,7 @@ static struct fb_client_area *hello_area(int fd)
 static void assert_serves(const struct world *w)
 {
     struct fb_client_request request = {.op = FB_CLIENT_OPEN, .source = fb_volume_id(w->volume)};
-    struct fb_client_reply reply;
+    struct fb_client_reply reply = {0};
     char bytes[64] = "";
     int fd = dial(w);
 
@@ -211,7 +211,7 @@ static void rules_are_kept(void **state)
 {
     struct world *w = *state;
     uint16_t source = fb_volume_id(w->volume);
-    struct fb_client_reply reply;
+    struct fb_client_reply reply = {0};
     int fd = dial(w);
 
     assert_serves(w);
@@ -324,7 +324,7 @@ static void pins_are_limited(void **state)
     struct world *w = *state;
     struct fb_client_request request = {.op = FB_CLIENT_PIN, .length = 1u << 19};
     uint32_t quarter = (uint32_t)(fb_store_layout(fb_cache_store(w->cache))->h.dram_segments / 4);
-    struct fb_client_reply reply;
+    struct fb_client_reply reply = {0};
     int a = dial(w), b = dial(w), c = dial(w);
     struct fb_client_area *area_a = hello_area(a);
     struct fb_client_area *area_b;
