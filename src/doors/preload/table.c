@@ -10,10 +10,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "doors/preload/preload_priv.h"
 
-#define BUSY_TRIES 10000 /* yields to somebody who makes a descriptor real, who may be gone */
+#define BUSY_TRIES  100000 /* who makes a descriptor real may have been killed on the way */
+#define BUSY_NAP_NS 50000
 
 struct fb_client fb_pl_client;
 _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
@@ -185,7 +187,9 @@ static uint32_t swap(int fd, uint32_t slot)
 
     for (;;) {
         if (fb_unlikely((old & FB_PL_BUSY) && old < FB_PL_OWN) && tries++ < BUSY_TRIES) {
-            (void)fb_sys(SYS_sched_yield, 0, 0, 0, 0);
+            struct timespec nap = {.tv_nsec = BUSY_NAP_NS};
+
+            (void)fb_sys(SYS_nanosleep, &nap, 0, 0, 0);
             old = atomic_load_explicit(&fb_pl_slots[fd], memory_order_acquire);
         } else if (atomic_compare_exchange_weak_explicit(
                        &fb_pl_slots[fd], &old, slot, memory_order_acq_rel, memory_order_acquire)) {

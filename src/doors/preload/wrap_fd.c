@@ -105,10 +105,13 @@ static bool is_cached(int fd)
     return is;
 }
 
-/* A duplicate of a real one, at a number that may have stood for something. */
-static int passed(int fd)
+/* A duplicate of a real one, at a number that may have stood for something. Who walks a tree keeps
+ * directories so. */
+static int passed(int from, int fd)
 {
-    if (fd >= 0)
+    if (fd >= 0 && fb_unlikely(fb_pl_slot(from) == FB_PL_DIRECTORY) && !fb_pl_vforked)
+        fb_pl_mark(fd, FB_PL_DIRECTORY);
+    else
         fb_pl_fresh(fd);
     return fd;
 }
@@ -117,7 +120,7 @@ static int passed(int fd)
 FB_EXPORT int dup(int fd)
 {
     return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, 0, -1, false))
-                                          : passed(FB_REAL(dup)(fd));
+                                          : passed(fd, FB_REAL(dup)(fd));
 }
 
 FB_EXPORT int dup2(int fd, int to)
@@ -126,7 +129,7 @@ FB_EXPORT int dup2(int fd, int to)
         return FB_REAL(dup2)(fd, to);
     fb_pl_overwriting(to);
     return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, false))
-                                          : passed(FB_REAL(dup2)(fd, to));
+                                          : passed(fd, FB_REAL(dup2)(fd, to));
 }
 
 FB_EXPORT int dup3(int fd, int to, int flags)
@@ -135,7 +138,7 @@ FB_EXPORT int dup3(int fd, int to, int flags)
         return FB_REAL(dup3)(fd, to, flags);
     fb_pl_overwriting(to);
     return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
-                                          : passed(FB_REAL(dup3)(fd, to, flags));
+                                          : passed(fd, FB_REAL(dup3)(fd, to, flags));
 }
 
 /* ---- fcntl ---- */
@@ -175,7 +178,7 @@ static int control(int fd, int command, void *arg, int (*real)(int, int, ...))
     else if (f && !dups && f->kind == FB_PL_CACHED)
         rc = control_cached(f, fd, command, arg, real);
     else
-        rc = dups ? passed(real(fd, command, arg)) : real(fd, command, arg);
+        rc = dups ? passed(fd, real(fd, command, arg)) : real(fd, command, arg);
     if (f)
         fb_pl_put(f);
     return rc;
@@ -235,6 +238,29 @@ FB_EXPORT int flock(int fd, int operation)
     return rc;
 }
 
+/* Questions that the file itself answers: it is opened beside the cached one. */
+#define WRAP_BESIDE(type, name, params, args)                   \
+ FB_EXPORT type name params                                     \
+ {                                                              \
+  struct fb_pl_file *f = is_cached(fd) ? fb_pl_get(fd) : NULL;  \
+  int shadow = f ? fb_pl_shadow(f) : -1;                        \
+  type rc;                                                      \
+                                                                \
+  fd = shadow >= 0 ? shadow : fd;                               \
+  rc = f && shadow < 0 ? fb_fail(-shadow) : FB_REAL(name) args; \
+  if (f)                                                        \
+   fb_pl_put(f);                                                \
+  return rc;                                                    \
+ }
+
+WRAP_BESIDE(int, fstatfs, (int fd, struct statfs *s), (fd, s))
+WRAP_BESIDE(int, fstatfs64, (int fd, struct statfs64 *s), (fd, s))
+WRAP_BESIDE(int, fstatvfs, (int fd, struct statvfs *s), (fd, s))
+WRAP_BESIDE(int, fstatvfs64, (int fd, struct statvfs64 *s), (fd, s))
+WRAP_BESIDE(ssize_t, fgetxattr, (int fd, const char *n, void *v, size_t s), (fd, n, v, s))
+WRAP_BESIDE(ssize_t, flistxattr, (int fd, char *list, size_t s), (fd, list, s))
+WRAP_BESIDE(long, fpathconf, (int fd, int name), (fd, name))
+
 /* ---- what needs the file itself ---- */
 
 /* True: the call may go on; false: errno says why not. */
@@ -260,17 +286,10 @@ WRAP_REAL(int, fchmod, (int fd, mode_t mode), (fd, mode))
 WRAP_REAL(int, fchown, (int fd, uid_t uid, gid_t gid), (fd, uid, gid))
 WRAP_REAL(int, futimens, (int fd, const struct timespec t[2]), (fd, t))
 WRAP_REAL(int, futimes, (int fd, const struct timeval t[2]), (fd, t))
-WRAP_REAL(int, fstatfs, (int fd, struct statfs *s), (fd, s))
-WRAP_REAL(int, fstatfs64, (int fd, struct statfs64 *s), (fd, s))
-WRAP_REAL(int, fstatvfs, (int fd, struct statvfs *s), (fd, s))
-WRAP_REAL(int, fstatvfs64, (int fd, struct statvfs64 *s), (fd, s))
-WRAP_REAL(ssize_t, fgetxattr, (int fd, const char *n, void *v, size_t s), (fd, n, v, s))
-WRAP_REAL(ssize_t, flistxattr, (int fd, char *list, size_t s), (fd, list, s))
 WRAP_REAL(int, fsetxattr, (int fd, const char *n, const void *v, size_t s, int flags),
           (fd, n, v, s, flags))
 WRAP_REAL(int, fremovexattr, (int fd, const char *n), (fd, n))
 WRAP_REAL(int, lockf, (int fd, int command, off_t bytes), (fd, command, bytes))
-WRAP_REAL(long, fpathconf, (int fd, int name), (fd, name))
 WRAP_REAL(int, lockf64, (int fd, int command, off64_t bytes), (fd, command, bytes))
 
 FB_EXPORT int ioctl(int fd, unsigned long request, ...)

@@ -39,7 +39,7 @@ static int what_we_read(void)
 
 /* The daemon, which is the same user, has seen the file, not opened it. Where the mode leaves a
  * doubt (groups, ACLs) the kernel decides. */
-static bool may_read(const struct fb_client_file *file)
+static bool may_read(const struct fb_client_file *file, int flags)
 {
     int known = atomic_load_explicit(&reads, memory_order_relaxed);
     uint32_t mode = file->attr.mode, plain = S_IRUSR | S_IRGRP | S_IROTH;
@@ -48,7 +48,11 @@ static bool may_read(const struct fb_client_file *file)
         known = what_we_read();
         atomic_store_explicit(&reads, known, memory_order_relaxed);
     }
-    return known == ANYTHING || (mode & plain) == plain ||
+    if (known == ANYTHING)
+        return true;
+    if (flags & O_NOATIME) /* for owners only */
+        return false;
+    return (mode & plain) == plain ||
            fb_sys(SYS_faccessat2, AT_FDCWD, file->full, R_OK, AT_EACCESS) == 0;
 }
 
@@ -80,7 +84,7 @@ static int open_cached(int dir, const char *path, int flags, const char *clean)
         fb_pl_put(f);
         return -1;
     }
-    if (!may_read(&f->file) || fb_pl_writes_to(f->file.full)) {
+    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->file.full)) {
         fb_pl_put(f);
         return -1;
     }
@@ -125,7 +129,8 @@ int fb_pl_opened_real(int fd, int dir, const char *path, int flags)
     if (fd < 0)
         return fd;
     fb_pl_fresh(fd);
-    if (path && fb_pl_path(dir, path, clean))
+    if (path && !fb_pl_elsewhere(path) &&
+        (fb_pl_path(dir, path, clean) || (!fb_pl_vforked && fb_pl_path_of(fd, clean))))
         note_real(fd, clean, flags);
     errno = saved;
     return fd;
@@ -143,22 +148,42 @@ static int took_note(int fd, const char *clean, int flags)
     return fd;
 }
 
+/* `..` after a name: the kernel knows where that leads. */
+static bool follow(int dir, const char *path, int flags, char ret_path[FB_CLIENT_FILE_PATH])
+{
+    return strstr(path, "/../") && (flags & ~SERVABLE) == 0 && !fb_pl_vforked &&
+           !fb_pl_elsewhere(path) && fb_pl_on() && fb_pl_exact(dir, path, ret_path);
+}
+
+/* Of a path that was not followed, what is to be known of it all the same. */
+static int took_odd_note(int fd, const char *path, int flags)
+{
+    char clean[FB_CLIENT_FILE_PATH];
+    int saved = errno;
+
+    if (fd >= 0 && (is_write(flags) || (flags & O_DIRECTORY)) && !fb_pl_vforked &&
+        !fb_pl_elsewhere(path) && fb_pl_path_of(fd, clean))
+        note_real(fd, clean, flags);
+    errno = saved;
+    return fd;
+}
+
 /* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with
  * all their arguments, although the last may be missing: it is handed on unseen, in its register.
  *
  * For most programs most calls are not for us: libc's function then returns to the caller itself.
  * (A return more would cost more than all the rest: system calls leave the processor without a
  * memory of where calls came from.) */
-#define OPEN_BODY(dir, real)                   \
- char clean[FB_CLIENT_FILE_PATH];              \
- int fd;                                       \
-                                               \
- if (!path || !fb_pl_path(dir, path, clean)) { \
-  fd = real;                                   \
-  fb_pl_fresh(fd);                             \
-  return fd;                                   \
- }                                             \
- fd = open_cached(dir, path, flags, clean);    \
+#define OPEN_BODY(dir, real)                                                         \
+ char clean[FB_CLIENT_FILE_PATH];                                                    \
+ int fd;                                                                             \
+                                                                                     \
+ if (!path || (!fb_pl_path(dir, path, clean) && !follow(dir, path, flags, clean))) { \
+  fd = real;                                                                         \
+  fb_pl_fresh(fd);                                                                   \
+  return took_odd_note(fd, path, flags);                                             \
+ }                                                                                   \
+ fd = open_cached(dir, path, flags, clean);                                          \
  return fd >= 0 ? fd : took_note(real, clean, flags);
 
 #define WRAP_OPEN(name)                                                                        \
