@@ -1,0 +1,184 @@
+/*
+ * tests/programs/changes - changes DIR: a program that changes files of the data set and reads them
+ * again at once: it must see what it did. All files are read first, so that they are cached, and
+ * are long enough unchanged to be kept. "changes look FILE" looks at one.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "transcript.h"
+
+static char buffer[1 << 20];
+static char paths[16][4096];
+static const char *root;
+
+static const char *path(const char *name)
+{
+    static int next;
+    char *p = paths[next++ % 16];
+
+    snprintf(p, sizeof paths[0], "%s/%s", root, name);
+    return p;
+}
+
+static void show(const char *what, const char *name)
+{
+    int fd = open(path(name), O_RDONLY | O_CLOEXEC);
+    struct stat st = {0};
+
+    if (fd < 0) {
+        say(what, fd);
+        return;
+    }
+    fstat(fd, &st);
+    say_bytes(what, buffer, read(fd, buffer, sizeof buffer));
+    say("size", st.st_size);
+    close(fd);
+}
+
+static void put(const char *name, int flags, const char *text)
+{
+    int fd = open(path(name), flags | O_CLOEXEC, 0644);
+
+    if (fd < 0)
+        die(name);
+    say("write", write(fd, text, strlen(text)));
+    close(fd);
+}
+
+static void writing(void)
+{
+    FILE *f;
+    int fd, copy;
+
+    show("as it was", "a");
+    put("a", O_WRONLY, "over");
+    show("overwritten", "a");
+    put("a", O_WRONLY | O_APPEND, "appended");
+    show("appended", "a");
+    put("a", O_WRONLY | O_TRUNC, "short");
+    show("truncated and written", "a");
+    say("truncate", truncate(path("a"), 3));
+    show("cut", "a");
+
+    show("as it was", "b");
+    f = fopen(path("b"), "w");
+    fprintf(f, "by a stream\n");
+    show("before the stream is flushed", "b");
+    fflush(f);
+    show("flushed", "b");
+    fprintf(f, "more\n");
+    fclose(f);
+    show("closed", "b");
+
+    show("as it was", "c");
+    fd = open(path("c"), O_RDWR | O_CLOEXEC);
+    copy = dup(fd);
+    close(fd);
+    show("open for writing", "c");
+    say("write", write(copy, "through a duplicate", 19));
+    show("written", "c");
+    say("ftruncate", ftruncate(copy, 5));
+    show("cut", "c");
+    say("pwrite", pwrite(copy, "zz", 2, 1));
+    close(copy);
+    show("closed", "c");
+}
+
+static void mapped(void)
+{
+    int fd = open(path("d"), O_RDWR | O_CLOEXEC);
+    char *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    show("as it was", "d");
+    memcpy(p, "mapped", 6);
+    show("written through memory", "d");
+    munmap(p, 4096);
+    close(fd);
+    show("closed", "d");
+}
+
+static void names(void)
+{
+    show("as it was", "e");
+    show("as it was", "f");
+    say("rename", rename(path("e"), path("f")));
+    show("gone", "e");
+    show("the other", "f");
+    say("unlink", unlink(path("f")));
+    show("gone", "f");
+    put("f", O_WRONLY | O_CREAT | O_EXCL, "new");
+    show("new", "f");
+    show("as it was", "g");
+    say("link", link(path("g"), path("g2")));
+    show("the same", "g2");
+    say("unlink", unlink(path("g")));
+    show("gone", "g");
+    show("the same", "g2");
+    say("symlink", symlink("g2", path("g")));
+    show("through a link", "g");
+    put("g", O_WRONLY | O_TRUNC, "through a link");
+    show("through a link", "g");
+    show("itself", "g2");
+    say("remove", remove(path("g2")));
+    show("nothing behind the link", "g");
+    show("as it was", "sub/h");
+    put("dirlink/h", O_WRONLY | O_TRUNC, "through a linked directory");
+    show("itself", "sub/h");
+    say("unlink", unlink(path("dirlink/h")));
+    show("gone", "sub/h");
+}
+
+static void attributes(void)
+{
+    struct timeval then[2] = {{1000000000, 0}, {1000000000, 0}};
+    struct stat st = {0};
+    int fd;
+
+    show("as it was", "i");
+    say("chmod", chmod(path("i"), 0600));
+    fd = open(path("i"), O_RDONLY | O_CLOEXEC);
+    say("fstat", fstat(fd, &st));
+    printf("%o\n", st.st_mode);
+    close(fd);
+    say("utimes", utimes(path("i"), then));
+    fd = open(path("i"), O_RDONLY | O_CLOEXEC);
+    say("fstat", fstat(fd, &st));
+    say("mtime", st.st_mtime);
+    say("fchmod", fchmod(fd, 0640));
+    close(fd);
+    fd = open(path("i"), O_RDONLY | O_CLOEXEC);
+    say("fstat", fstat(fd, &st));
+    printf("%o\n", st.st_mode);
+    close(fd);
+}
+
+static void directories(void)
+{
+    show("as it was", "one/x");
+    show("as it was", "two/x");
+    say("rename", rename(path("one"), path("three")));
+    show("gone", "one/x");
+    show("the same", "three/x");
+    say("rename", rename(path("two"), path("one")));
+    show("the other", "one/x");
+    show("gone", "two/x");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "look") == 0)
+        return stat(argv[2], &(struct stat){0}) == 0 ? 0 : 1;
+    if (argc < 2)
+        return 2;
+    root = argv[1];
+    writing();
+    mapped();
+    names();
+    attributes();
+    directories();
+    return 0;
+}

@@ -1,0 +1,143 @@
+/*
+ * tests/programs/numbers - numbers many|few|closing DIR: descriptors by the thousand, with almost
+ * no room, and programs that close what they do not know.
+ */
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "transcript.h"
+
+#define MANY 3000
+
+static char buffer[1 << 20];
+static char data_path[4096];
+
+static void limit(unsigned n)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0)
+        die("getrlimit");
+    l.rlim_cur = n;
+    if (setrlimit(RLIMIT_NOFILE, &l) != 0)
+        die("setrlimit");
+}
+
+static int open_data(void)
+{
+    return open(data_path, O_RDONLY | O_CLOEXEC);
+}
+
+static void many(void)
+{
+    static int fds[MANY];
+
+    limit(MANY + 1200);
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = open_data();
+        if (fds[i] < 0 || lseek(fds[i], i, SEEK_SET) != i)
+            die("open");
+    }
+    for (int i = 0; i < MANY; i += 299)
+        say_bytes("read", buffer, read(fds[i], buffer, 100));
+    for (int i = 0; i < MANY; i++)
+        if (close(fds[i]) != 0)
+            die("close");
+    say("again", open_data());
+}
+
+static void few(void)
+{
+    int fds[64] = {0}, count = 0;
+    pid_t pid;
+
+    limit(64);
+    say("first", open_data());
+    while (count < 64 && (fds[count] = open_data()) >= 0)
+        count++;
+    say("then", count < 64 ? -1 : 0);
+    /* The library keeps a few for itself. */
+    say("enough", count > 40);
+    for (int i = 0; i < count; i += 9)
+        say_bytes("read", buffer, pread(fds[i], buffer, 1000, i));
+    say("dup", dup(fds[0]));
+    for (int i = 0; i < 8; i++)
+        close(fds[--count]);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        say_bytes("child", buffer, read(fds[3], buffer, 1000));
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    say("where", lseek(fds[3], 0, SEEK_CUR));
+    limit(3);
+    say("no room", open_data());
+    limit(64); /* what looks for leaks at the end needs some */
+}
+
+/* Reads while all above 2 is closed under it, in every way. */
+static void closing(void)
+{
+    int sockets[2];
+
+    for (int i = 0; i < 3; i++) {
+        int fd = open_data();
+
+        say_bytes("before", buffer, read(fd, buffer, 100));
+        for (int n = 3; n < 2000; n++)
+            close(n);
+        say("closed", read(fd, buffer, 100));
+        say("lowest", fd = open_data());
+        say_bytes("after", buffer, read(fd, buffer, 100));
+        close(fd);
+    }
+    for (int i = 0; i < 3; i++) {
+        int fd = open_data();
+
+        say_bytes("before", buffer, read(fd, buffer, 100));
+        say("close_range", close_range(3, ~0u, 0));
+        say("closed", read(fd, buffer, 100));
+        say("lowest", fd = open_data());
+        say_bytes("after", buffer, read(fd, buffer, 100));
+        closefrom(3);
+        say("closed", read(fd, buffer, 100));
+    }
+    for (int i = 0; i < 3; i++) {
+        int fd = open_data();
+
+        say_bytes("before", buffer, read(fd, buffer, 100));
+        say("raw close_range", syscall(SYS_close_range, 3, ~0u, 0));
+        say("a socket in its place", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets));
+        say("number", sockets[0]);
+        say("write", write(sockets[1], "from the socket", 15));
+        say_bytes("read", buffer, read(sockets[0], buffer, 100));
+        say_bytes("after", buffer, pread(open_data(), buffer, 100, 50));
+        syscall(SYS_close_range, 3, ~0u, 0);
+        say("pipe", pipe2(sockets, O_CLOEXEC));
+        say("raw close", syscall(SYS_close, sockets[0]));
+        fd = open_data();
+        say("number", fd);
+        say_bytes("after", buffer, pread(fd, buffer, 100, 50));
+        syscall(SYS_close_range, 3, ~0u, 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    snprintf(data_path, sizeof data_path, "%s/data", argv[2]);
+    if (strcmp(argv[1], "many") == 0)
+        many();
+    else if (strcmp(argv[1], "few") == 0)
+        few();
+    else
+        closing();
+    return 0;
+}
