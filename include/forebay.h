@@ -54,7 +54,9 @@
 extern "C" {
 #endif
 
-#define FOREBAY_API __attribute__((visibility("default")))
+#ifndef FOREBAY_API
+# define FOREBAY_API __attribute__((visibility("default")))
+#endif
 
 struct forebay;      /* a way to a daemon, whether it is there or not */
 struct forebay_file; /* an open file */
