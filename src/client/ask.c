@@ -36,6 +36,7 @@ int fb_client_connect(struct fb_client *client)
     if (fd < 0)
         return fd;
     fd = fb_sys_lift(fd);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): there is always a client */
     memcpy(address.sun_path, client->socket, sizeof client->socket);
     (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit, sizeof limit, 0);
     (void)fb_sys6(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, (long)&limit, sizeof limit, 0);
@@ -232,8 +233,8 @@ void fb_client_disconnect(struct fb_client *client)
         fb_client_cut_anchor(&client->sessions[i]);
 }
 
-/* In a forked child, or when there was none: an area of its own. The old one stays mapped: others may
- * just be writing to it. True: it has one. */
+/* In a forked child, or when there was none: an area of its own. The old one stays mapped: others
+ * may just be writing to it. True: it has one. */
 static bool take_area(struct fb_session *s, const struct fb_client_welcome *w, const int *fds,
                       unsigned fd_count)
 {

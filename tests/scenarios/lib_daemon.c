@@ -1,6 +1,6 @@
 /*
- * libforebay with a daemon in trouble, and with files that change: reads go on, acquired bytes stay,
- * two versions are never mixed.
+ * libforebay with a daemon in trouble, and with files that change: reads go on, acquired bytes
+ * stay, two versions are never mixed.
  */
 #include <cmocka.h>
 #include <errno.h>

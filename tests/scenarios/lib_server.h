@@ -1,9 +1,9 @@
 /*
- * tests/scenarios/lib_server.h - a daemon's cache and its door for programs, in a child process that
- * can be asked, stopped and killed.
+ * tests/scenarios/lib_server.h - a daemon's cache and its door for programs, in a child process
+ * that can be asked, stopped and killed.
  *
- * Small: blocks of 64 KiB, segments of 512 KiB, some dozens of them, so that a few hundred files turn
- * all of them over.
+ * Small: blocks of 64 KiB, segments of 512 KiB, some dozens of them, so that a few hundred files
+ * turn all of them over.
  */
 #ifndef FB_TESTS_LIB_SERVER_H
 #define FB_TESTS_LIB_SERVER_H

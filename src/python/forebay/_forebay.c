@@ -3,11 +3,11 @@
  *
  *     Connection ── open ──► Handle ── acquire ──► View (buffer protocol)
  *
- * What a file object is beyond that (a position, io.RawIOBase) is written in Python, in __init__.py.
+ * What a file object is beyond that (a position, io.RawIOBase) is written in Python: __init__.py.
  *
- * The GIL is released around everything that may wait. So a handle can be closed while another thread
- * reads: then the last reader closes it. A view holds its pin until it is gone, and every buffer
- * made of it (numpy's, torch's, a memoryview) holds the view.
+ * The GIL is released around everything that may wait. So a handle can be closed while another
+ * thread reads: then the last reader closes it. A view holds its pin until it is gone, and every
+ * buffer made of it (numpy's, torch's, a memoryview) holds the view.
  *
  * Limited API: one file for CPython 3.11 and later.
  */
@@ -174,8 +174,8 @@ static PyType_Slot view_slots[] = {
      "numpy.frombuffer(view, dtype=...), torch.frombuffer(view, dtype=...).\n"
      "\n"
      "They stay as they are while the view, or anything made of it, lives: also when the cache\n"
-     "evicts them, the daemon ends, or the file changes. A view keeps some megabytes of the cache's\n"
-     "memory from being reused; do not keep thousands of them."},
+     "evicts them, the daemon ends, or the file changes. A view keeps some megabytes of the\n"
+     "cache's memory from being reused; do not keep thousands of them."},
     {0, NULL},
 };
 
