@@ -131,7 +131,7 @@ class Tests:
     def attributes(self):
         with forebay.open(self._path("small")) as f:
             is_, expected = f.stat(), os.stat(self._path("small"))
-        names = "mode ino dev nlink uid gid size mtime_ns ctime_ns mtime blocks".split()
+        names = "mode ino dev nlink uid gid size mtime_ns ctime_ns mtime".split()
         for name in names:
             name = "st_" + name
             assert getattr(is_, name) == getattr(expected, name), name
