@@ -173,7 +173,8 @@ class File(io.RawIOBase):
         times = fields[7:10]
         names = ("atime", "mtime", "ctime")
         more = {f"st_{n}_ns": ns for n, ns in zip(names, times)}
-        more.update({f"st_{n}": ns / 1e9 for n, ns in zip(names, times)})
+        # As os.stat() rounds.
+        more.update({f"st_{n}": ns // 10**9 + 1e-9 * (ns % 10**9) for n, ns in zip(names, times)})
         more.update(st_blksize=fields[10], st_blocks=fields[11])
         return os.stat_result(fields[:7] + tuple(ns // 10**9 for ns in times), more)
 
