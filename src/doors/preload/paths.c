@@ -73,8 +73,8 @@ bool fb_pl_on(void)
 
     if (fb_likely(now != UNKNOWN))
         return now == ON;
-    /* Whoever comes second waits a moment; not for ever, as it may be a signal handler of the first:
-     * it is too early for anything of ours to be open. */
+    /* Whoever comes second waits a moment; not for ever, as it may be a signal handler of the
+     * first: it is too early for anything of ours to be open. */
     if (atomic_exchange(&starting, true)) {
         for (int i = 0; i < STARTING_TRIES && atomic_load(&state) == UNKNOWN; i++)
             (void)fb_sys(SYS_sched_yield, 0, 0, 0, 0);
