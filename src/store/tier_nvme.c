@@ -43,12 +43,14 @@ static int nvme_open(struct fb_tier *tier, const struct fb_tier_config *config,
                      struct fb_error *err)
 {
     struct nvme *n = tier->state;
-    int rc = fb_late_create(config->engine, &n->late);
+    int rc = fb_tier_files_open(tier, config, O_DIRECT, err);
 
     if (rc < 0)
-        return fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc));
+        return rc;
     n->engine = config->engine;
-    return fb_tier_files_open(tier, config, O_DIRECT, err);
+    /* Last: a directory that is not ours is refused without a thread. */
+    rc = fb_late_create(config->engine, &n->late);
+    return rc < 0 ? fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc)) : 0;
 }
 
 static void nvme_scan_end(struct fb_tier *tier)
