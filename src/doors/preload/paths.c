@@ -31,6 +31,7 @@ static char root_bytes[ROOTS_BYTES];
 /* The current directory; its length is 0 while it is unknown, odd versions are being written. */
 static _Atomic uint32_t cwd_version;
 static char cwd[FB_CLIENT_FILE_PATH];
+static size_t cwd_bytes; /* with its final zero; 0 while it is unknown */
 
 /* ---- beginning ---- */
 
@@ -115,7 +116,7 @@ static bool may_be_ours(const char *path)
 void fb_pl_cwd_changed(void)
 {
     atomic_fetch_add(&cwd_version, 2);
-    cwd[0] = '\0';
+    cwd_bytes = 0;
 }
 
 static bool get_cwd(char ret[FB_CLIENT_FILE_PATH])
@@ -123,16 +124,20 @@ static bool get_cwd(char ret[FB_CLIENT_FILE_PATH])
     uint32_t version = atomic_load_explicit(&cwd_version, memory_order_acquire);
 
     if ((version & 1) == 0) {
-        memcpy(ret, cwd, sizeof cwd);
+        size_t bytes = cwd_bytes;
+
+        if (bytes <= sizeof cwd)
+            memcpy(ret, cwd, bytes);
         atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&cwd_version, memory_order_relaxed) == version && ret[0] == '/')
+        if (atomic_load_explicit(&cwd_version, memory_order_relaxed) == version && bytes > 0)
             return true;
     }
     if (fb_sys(SYS_getcwd, ret, FB_CLIENT_FILE_PATH, 0, 0) <= 0 || ret[0] != '/')
         return false;
     /* One who writes; others do without. */
     if ((version & 1) == 0 && atomic_compare_exchange_strong(&cwd_version, &version, version + 1)) {
-        memcpy(cwd, ret, sizeof cwd);
+        cwd_bytes = strlen(ret) + 1;
+        memcpy(cwd, ret, cwd_bytes);
         atomic_fetch_add(&cwd_version, 1);
     }
     return true;
@@ -177,27 +182,27 @@ static bool append_clean(char to[FB_CLIENT_FILE_PATH], const char *path)
     if (len == 1 && to[0] == '/')
         len = 0;
     while (*path) {
-        size_t n = strcspn(path, "/");
+        size_t at = len;
 
-        if (n == 2 && path[0] == '.' && path[1] == '.') {
+        if (*path == '/') {
+            if (*++path == '\0')
+                return false; /* a trailing slash asks for a directory */
+            continue;
+        }
+        to[at++] = '/';
+        while (*path && *path != '/' && at < FB_CLIENT_FILE_PATH - 1)
+            to[at++] = *path++;
+        if (at == FB_CLIENT_FILE_PATH - 1)
+            return false;
+        if (at - len == 3 && to[len + 1] == '.' && to[len + 2] == '.') {
             if (named)
                 return false;
-            while (len > 0 && to[len - 1] != '/')
-                len--;
-            if (len > 0)
-                len--;
-        } else if (n > 0 && !(n == 1 && path[0] == '.')) {
-            if (len + 1 + n >= FB_CLIENT_FILE_PATH)
-                return false;
-            to[len++] = '/';
-            memcpy(to + len, path, n);
-            len += n;
+            while (len > 0 && to[--len] != '/')
+                continue;
+        } else if (at - len > 2 || to[len + 1] != '.') {
+            len = at;
             named = true;
         }
-        path += n;
-        if (*path == '/' && path[strspn(path, "/")] == '\0')
-            return false; /* a trailing slash asks for a directory */
-        path += strspn(path, "/");
     }
     to[len] = '\0';
     return len > 0;

@@ -79,6 +79,7 @@ struct fb_pl_file {
     _Atomic int64_t offset;
     _Atomic int shadow;  /* the file itself, for locks and across fork(); -1: not open */
     _Atomic bool forked; /* another process has the same offset: that of the shadow */
+    int64_t forked_at;   /* what the offset was then */
     /* A window into what is not in shared memory. */
     _Atomic bool window_busy;
     uint8_t *window;

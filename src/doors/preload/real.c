@@ -119,8 +119,9 @@ static int move(struct fb_pl_file *f)
             fb_pl_disown(real);
             return fb_pl_moved(at);
         }
-        /* Since a fork nobody here has used the offset; the other process may have. */
-        if (!atomic_load(&f->forked))
+        /* After a fork the offset is that of the shadow, which the other process may have moved;
+         * but for a thread here that was just reading at the fork. */
+        if (!atomic_load(&f->forked) || at != f->forked_at)
             (void)fb_sys_lseek(real, at, SEEK_SET);
     } while (!atomic_compare_exchange_strong(&f->offset, &at, FB_PL_MOVED + real));
     return real;
@@ -224,13 +225,15 @@ static bool goes_real_at_fork(int fd, const struct fb_pl_file *f)
 
 static void prepare_shadow(struct fb_pl_file *f)
 {
+    int64_t at = atomic_load(&f->offset);
     int shadow;
 
-    if (f->kind != FB_PL_CACHED || atomic_load(&f->offset) < 0 || atomic_load(&f->forked))
+    if (at < 0 || atomic_load(&f->forked))
         return;
     shadow = fb_pl_shadow(f);
     if (shadow >= 0)
-        (void)fb_sys_lseek(shadow, atomic_load(&f->offset), SEEK_SET);
+        (void)fb_sys_lseek(shadow, at, SEEK_SET);
+    f->forked_at = at;
     atomic_store(&f->forked, true);
 }
 
@@ -244,10 +247,12 @@ void fb_pl_before_fork(void)
     for (int fd = 0; fd <= high; fd++) {
         struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
 
-        if (f) {
+        if (!f)
+            continue;
+        /* What another thread has opened meanwhile, the child does not know of. */
+        if (f->kind == FB_PL_CACHED && !goes_real_at_fork(fd, f))
             prepare_shadow(f);
-            fb_pl_put(f);
-        }
+        fb_pl_put(f);
     }
 }
 
