@@ -114,6 +114,7 @@ struct fb_client {
     struct fb_client_pins {
         _Atomic bool lock;
         _Atomic bool asking; /* somebody asks for credits */
+        uint32_t end;        /* slots from here on were never used */
 
         struct {
             const struct fb_session *session;

@@ -63,6 +63,8 @@ static bool look(const struct fb_session *s, const char *path, struct fb_client_
     f->id = found.id;
     f->gen = found.gen;
     f->path_hash = fb_path_hash(f->source, path, f->path_len);
+    /* Who opens a file reads it next: let the index come meanwhile. */
+    fb_layout_prefetch(l, fb_item_key(f->id, 0));
     return true;
 }
 
@@ -135,13 +137,6 @@ static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
     }
 }
 
-/* A random item is in no cache: let the first lines of it come while the record is looked at. */
-static void prefetch(const uint8_t *data, uint32_t bytes)
-{
-    for (uint32_t i = 0; i < bytes && i < PREFETCH_BYTES; i += FB_CACHELINE)
-        __builtin_prefetch(data + i, 0, 2);
-}
-
 bool fb_client_find(const struct fb_session *s, uint64_t key, struct fb_spot *ret)
 {
     const struct fb_layout *l = &s->layout;
@@ -157,7 +152,6 @@ bool fb_client_find(const struct fb_session *s, uint64_t key, struct fb_spot *re
         return false;
     at += fb_loc_segment(found.loc[0]) * l->h.dram_segment_bytes;
     record = (const struct fb_record *)(l->dram + at);
-    prefetch((const uint8_t *)record + fb_record_data_offset(found.length), found.length);
     if (record->key != key || record->length != found.length)
         return false;
     ret->loc = found.loc[0];
@@ -211,6 +205,13 @@ void fb_client_note(struct fb_client *client, const struct fb_client_file *f, ui
     (void)fb_access_push(&area->ring, &access);
 }
 
+/* A random item is in no cache: let the first lines of it come together. */
+static void prefetch(const uint8_t *data, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes && i < PREFETCH_BYTES; i += FB_CACHELINE)
+        __builtin_prefetch(data + i, 0, 2);
+}
+
 size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *file, void *ret_data,
                       size_t bytes, uint64_t offset)
 {
@@ -231,6 +232,7 @@ size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *fil
 
         if (!fb_client_find(s, key, &spot) || in_item + (uint64_t)want > spot.length)
             break;
+        prefetch(s->layout.dram + spot.at + in_item, want);
         populate(s, spot.at + in_item, want);
         memcpy((uint8_t *)ret_data + (at - offset), s->layout.dram + spot.at + in_item, want);
         if (!fb_client_still_good(file, spot.loc))

@@ -29,7 +29,7 @@ static void unlock(struct fb_client_pins *pins)
 static int find_slot(const struct fb_client_pins *pins, const struct fb_session *s,
                      uint32_t segment)
 {
-    for (uint32_t i = 0; i < FB_CLIENT_HAZARDS; i++)
+    for (uint32_t i = 0; i < pins->end; i++)
         if (pins->slots[i].pointers > 0 && pins->slots[i].session == s &&
             pins->slots[i].segment == segment)
             return (int)i;
@@ -39,16 +39,15 @@ static int find_slot(const struct fb_client_pins *pins, const struct fb_session 
 /* Slots of one number serve all sessions: those of an old one are few and short-lived. */
 static int free_slot(const struct fb_client_pins *pins, const struct fb_session *s)
 {
-    uint32_t used = 0;
-    int unused = -1;
+    uint32_t used = 0, unused = pins->end;
 
-    for (uint32_t i = 0; i < FB_CLIENT_HAZARDS; i++) {
+    for (uint32_t i = pins->end; i-- > 0;) {
         if (pins->slots[i].pointers == 0)
-            unused = (int)i;
+            unused = i;
         else if (pins->slots[i].session == s)
             used++;
     }
-    return used < s->credits ? unused : -1;
+    return used < s->credits && unused < FB_CLIENT_HAZARDS ? (int)unused : -1;
 }
 
 /* ---- credits ---- */
@@ -137,6 +136,8 @@ static bool try_hold(struct fb_client *client, struct fb_session *s, uint32_t se
         if (slot >= 0) {
             pins->slots[slot].session = s;
             pins->slots[slot].segment = segment;
+            if ((uint32_t)slot == pins->end)
+                pins->end++;
             atomic_store(&area->hazards[slot], segment + 1);
         }
     }

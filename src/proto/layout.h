@@ -348,6 +348,18 @@ static inline void fb_layout_groups_of(const struct fb_layout *l, uint64_t key, 
     ret[1] = ((h & 0xffffffff) * l->h.groups) >> 32;
 }
 
+/* Two cache lines each, mostly far from any cache: to wait for all of them at once. */
+static inline void fb_layout_prefetch(const struct fb_layout *l, uint64_t key)
+{
+    uint64_t groups[2];
+
+    fb_layout_groups_of(l, key, groups);
+    for (int g = 0; g < 2; g++) {
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
+    }
+}
+
 struct fb_found {
     uint64_t loc[2];
     uint32_t length;
@@ -360,11 +372,7 @@ static inline bool fb_layout_find(const struct fb_layout *l, uint64_t key, struc
     uint64_t groups[2];
 
     fb_layout_groups_of(l, key, groups);
-    /* Two cache lines each, mostly far from any cache: wait for all of them at once. */
-    for (int g = 0; g < 2; g++) {
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
-    }
+    fb_layout_prefetch(l, key);
     for (int g = 0; g < 2; g++) {
         struct fb_layout_group *group = fb_layout_group(l, groups[g]);
 
