@@ -192,7 +192,7 @@ static bool append_clean(char to[FB_CLIENT_FILE_PATH], const char *path)
         to[at++] = '/';
         while (*path && *path != '/' && at < FB_CLIENT_FILE_PATH - 1)
             to[at++] = *path++;
-        if (at == FB_CLIENT_FILE_PATH - 1)
+        if (at >= FB_CLIENT_FILE_PATH - 1)
             return false;
         if (at - len == 3 && to[len + 1] == '.' && to[len + 2] == '.') {
             if (named)
