@@ -136,6 +136,27 @@ static void *map(int fd, uint64_t bytes, int protection)
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* At an address where huge pages fit; what was reserved around it is given back. */
+static void *map_aligned(int fd, uint64_t bytes)
+{
+    uint64_t rest = fb_align_up(bytes, 4096);
+    uint8_t *room = fb_sys_mmap(NULL, rest + FB_STRETCH_SIZE, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *at;
+
+    if (room == MAP_FAILED)
+        return NULL;
+    at = (uint8_t *)fb_align_up((uintptr_t)room, FB_STRETCH_SIZE);
+    if (fb_sys_mmap(at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        fb_sys_munmap(room, rest + FB_STRETCH_SIZE);
+        return NULL;
+    }
+    if (at > room)
+        fb_sys_munmap(room, (size_t)(at - room));
+    fb_sys_munmap(at + rest, (size_t)(room + FB_STRETCH_SIZE - at));
+    return at;
+}
+
 static uint64_t dram_bytes(const struct fb_session *s)
 {
     return s->layout.h.dram_segments * s->layout.h.dram_segment_bytes;
@@ -176,7 +197,7 @@ static bool map_all(struct fb_session *s, const struct fb_client_welcome *w, con
     if (!check_header(&s->layout.h, w))
         return false;
     if (dram) {
-        s->layout.dram = map(fds[1], w->dram_bytes, PROT_READ);
+        s->layout.dram = map_aligned(fds[1], w->dram_bytes);
         s->touched = fb_sys_memory(w->dram_bytes / FB_STRETCH_SIZE + 1);
         if (!s->layout.dram || !s->touched)
             return false;
