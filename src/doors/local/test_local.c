@@ -5,6 +5,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 
 struct world {
     char dir[64];
-    char data[80];
+    char data[1024];
     char socket[80];
     struct fb_cache *cache;
     struct fb_volume *volume;
@@ -37,11 +38,11 @@ struct world {
 static void write_file(const struct world *w, const char *name, const char *bytes)
 {
     struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
-    char path[128];
+    char path[2048];
     int fd;
 
     snprintf(path, sizeof path, "%s/%s", w->data, name);
-    fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    fd = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, bytes, strlen(bytes)), strlen(bytes));
     assert_int_equal(futimens(fd, old), 0);
@@ -51,6 +52,7 @@ static void write_file(const struct world *w, const char *name, const char *byte
 static int setup(void **state)
 {
     struct world *w = calloc(1, sizeof *w);
+    char real[PATH_MAX];
     struct fb_cache_config config;
     struct fb_volume_config volume = {.metadata_ttl_ns = 60 * FB_NS_PER_S,
                                       .timeout_ns = 10 * FB_NS_PER_S};
@@ -61,11 +63,11 @@ static int setup(void **state)
 
     assert_non_null(w);
     signal(SIGPIPE, SIG_IGN);
-    strcpy(w->dir, "forebay-test-XXXXXX");
+    snprintf(w->dir, sizeof w->dir, "forebay-test-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
-    assert_non_null(realpath(w->dir, w->data));
+    assert_non_null(realpath(w->dir, real));
     snprintf(w->socket, sizeof w->socket, "%s/socket", w->dir);
-    strcat(w->data, "/data");
+    assert_true(snprintf(w->data, sizeof w->data, "%s/data", real) < (int)sizeof w->data);
     assert_int_equal(mkdir(w->data, 0700), 0);
     write_file(w, "a", "the bytes of a");
     fb_cache_config_defaults(&config);
@@ -93,7 +95,7 @@ static int teardown(void **state)
     fb_volume_detach(w->volume);
     fb_cache_close(w->cache);
     snprintf(command, sizeof command, "rm -rf %s", w->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(system(command), 0); /* NOLINT(concurrency-mt-unsafe) */
     free(w);
     return 0;
 }
@@ -106,7 +108,7 @@ static int dial(const struct world *w)
     struct timeval limit = {.tv_sec = 10};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    strcpy(address.sun_path, w->socket);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", w->socket);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -161,13 +163,18 @@ static struct fb_client_area *hello_area(int fd)
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof control.bytes};
     char welcome[4096];
-    int fds[3];
+    struct cmsghdr *c;
+    int fds[3] = {-1, -1, -1};
     void *area;
 
     assert_int_equal(send(fd, &request, sizeof request, 0), sizeof request);
     assert_int_equal(recvmsg(fd, &msg, MSG_WAITALL), sizeof reply);
-    assert_int_equal(CMSG_FIRSTHDR(&msg)->cmsg_len, CMSG_LEN(sizeof fds));
-    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fds);
+    c = CMSG_FIRSTHDR(&msg);
+    assert_non_null(c);
+    if (!c || c->cmsg_len != CMSG_LEN(sizeof fds))
+        fail();
+    else
+        memcpy(fds, CMSG_DATA(c), sizeof fds);
     assert_true(get(fd, welcome, reply.bytes));
     /* Neither index nor DRAM can be written, mapped for writing or cut off. */
     for (int i = 0; i < 2; i++) {
