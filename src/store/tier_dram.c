@@ -6,8 +6,8 @@
  * Huge pages. A random hit costs more for the page tables than for the bytes, and every client
  * process pays for entries of its own: 100 KiB take 6 us instead of 13 at the first touch, 5.4
  * instead of 6.9 later. Kernels mostly give no huge pages to shared memory by themselves
- * (shmem_enabled is "never"), but since 6.1 they make one of a stretch when asked to, a quarter of a
- * millisecond each: done as slots are first used. Where that fails or takes long (memory is in
+ * (shmem_enabled is "never"), but since 6.1 they make one of a stretch when asked to, a quarter of
+ * a millisecond each: done as slots are first used. Where that fails or takes long (memory is in
  * pieces) it is given up.
  */
 #include <errno.h>
