@@ -2,9 +2,11 @@
 """bench/loader.py - epochs of a torch DataLoader over a directory of files; prints JSON, one time an
 epoch.
 
-    loader.py DIR --epochs N --workers N [--batch N] [--list FILE]
+    loader.py DIR --epochs N --workers N --list FILE [--batch N] [--keep all|little]
 
-Each sample is the file's bytes as a tensor, as a data set of preprocessed samples has them.
+Each sample is the file's bytes as a tensor (all), or one number made of them (little): the loader
+copies what is kept several times and hands it from process to process, which takes longer than
+reading it.
 """
 import argparse
 import json
@@ -18,7 +20,8 @@ import torch
 class Files(torch.utils.data.Dataset):
     """Every file below a directory, or those that a list names."""
 
-    def __init__(self, folder, listing):
+    def __init__(self, folder, listing, keep):
+        self.keep = keep
         with open(listing, encoding="utf-8") as f:
             self.paths = [os.path.join(folder, line.rstrip("\n")) for line in f]
 
@@ -27,7 +30,10 @@ class Files(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         with open(self.paths[i], "rb") as f:
-            return torch.from_numpy(numpy.frombuffer(f.read(), dtype=numpy.uint8).copy())
+            data = f.read()
+        if self.keep == "little":
+            return len(data) + data[-1]
+        return torch.from_numpy(numpy.frombuffer(data, dtype=numpy.uint8).copy())
 
 
 def main():
@@ -37,10 +43,11 @@ def main():
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--list", required=True)
+    parser.add_argument("--keep", choices=("all", "little"), default="all")
     options = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    files = Files(options.folder, options.list)
+    files = Files(options.folder, options.list, options.keep)
     loader = torch.utils.data.DataLoader(files, batch_size=options.batch, shuffle=True,
                                          num_workers=options.workers)
     seconds = []

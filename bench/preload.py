@@ -177,6 +177,17 @@ class PythonRead(Bench):
         return ["forebay run --source DATA -- python3 bench/pyread.py DATA --list FILE"]
 
 
+KEEP = {"little": "one number kept of each", "all": "all bytes kept as a tensor"}
+
+
+def loader_row(what, keep, seen, native, least):
+    ours, other = seen[f"ours {keep}"], seen[f"native {keep}"]
+    ratio = other.over(ours)
+    return report.Row(f"torch DataLoader, {what}, {KEEP[keep]}, us a file (native: {native})",
+                      ours.text("{:.1f}"), other.text("{:.1f}"), ratio.text() + "x as fast",
+                      f"at least {least}x", ratio.median >= least)
+
+
 class Loader(Bench):
     """torch DataLoader, 4 workers, epoch 2, against warm ext4; and where memory is short."""
 
@@ -193,31 +204,30 @@ class Loader(Bench):
         self.share = self.mounts.hold(Share(self.data, self.folder + "/share", "--memory",
                                             "3G", "--cache-size", "0", "--metadata-ttl", "1h"))
 
-    def words(self):
-        return [PYTHON, HERE + "/loader.py", self.data, "--list", self.listing, "--epochs", "2",
-                "--workers", "4"]
+    def words(self, keep):
+        return [PYTHON, "-W", "ignore", HERE + "/loader.py", self.data, "--list", self.listing,
+                "--epochs", "2", "--workers", "4", "--keep", keep]
 
     def round(self, no):
-        for which in alternate(no, "native", "ours"):
-            words = self.words() if which == "native" else self.share.command(*self.words())
-            seconds = last_object(output_of_env(words, self.share.env))["seconds"]
-            self.see(which, 1e6 * seconds[1] / self.plan.loader_files)
+        for keep in KEEP:
+            for which in alternate(no, "native", "ours"):
+                words = self.words(keep)
+                if which == "ours":
+                    words = self.share.command(*words)
+                seconds = last_object(output_of_env(words, self.share.env))["seconds"]
+                self.see(f"{which} {keep}", 1e6 * seconds[1] / self.plan.loader_files)
 
     def finish(self):
         self.mounts.stop(self.share)
         super().finish()
 
     def rows(self):
-        ratio = self.seen["native"].over(self.seen["ours"])
-        return [report.Row(
-            f"torch DataLoader, {self.plan.loader_files:,} files of 100 KiB, 4 workers, epoch 2, "
-            "us a file (native: ext4, warm)", self.seen["ours"].text("{:.1f}"),
-            self.seen["native"].text("{:.1f}"), ratio.text() + "x as fast", "at least 1x",
-            ratio.median >= 1)]
+        return [loader_row(f"{self.plan.loader_files:,} files of 100 KiB, 4 workers, epoch 2", keep,
+                           self.seen, "ext4, warm", 1) for keep in KEEP]
 
     def commands(self):
         return ["forebay run --source DATA -- python3 bench/loader.py DATA --list FILE --epochs 2 "
-                "--workers 4"]
+                "--workers 4 --keep KEEP"]
 
 
 class Group:
@@ -270,15 +280,15 @@ class Short(Bench):
         self.share = self.mounts.hold(Share(self.data, self.folder + "/share", *self.share_args(),
                                             wrap=self.groups["ours"].command))
         for which in self.groups:
-            self.one(which)
+            self.one(which, "little")
 
     def share_args(self):
         return ["--memory", str(self.plan.short_limit * 5 // 8), "--cache-size", "8G",
                 "--free-space-ratio", "0.01", "--metadata-ttl", "1h"]
 
-    def one(self, which):
+    def one(self, which, keep):
         words = [PYTHON, "-W", "ignore", HERE + "/loader.py", self.data, "--list", self.listing,
-                 "--epochs", "1", "--workers", "4"]
+                 "--epochs", "1", "--workers", "4", "--keep", keep]
         if which == "ours":
             words = self.share.command(*words)
         out = output_of_env(self.groups[which].command(words), self.share.env)
@@ -287,8 +297,9 @@ class Short(Bench):
     def round(self, no):
         if not self.share:
             return
-        for which in alternate(no, "native", "ours"):
-            self.see(which, self.one(which))
+        for keep in KEEP:
+            for which in alternate(no, "native", "ours"):
+                self.see(f"{which} {keep}", self.one(which, keep))
 
     def finish(self):
         if self.share:
@@ -298,19 +309,17 @@ class Short(Bench):
             group.remove()
 
     def rows(self):
-        what = (f"torch DataLoader, {self.plan.short_files:,} files of 100 KiB, 4 workers, "
-                f"{self.plan.short_limit >> 20} MiB of memory in all, us a file (native: ext4)")
+        what = (f"{self.plan.short_files:,} files of 100 KiB, 4 workers, "
+                f"{self.plan.short_limit >> 20} MiB of memory in all")
         if not self.share:
-            return [report.Row(what, "not measured: needs root and a memory control group", "", "",
-                               "at least 1.5x", None)]
-        ratio = self.seen["native"].over(self.seen["ours"])
-        return [report.Row(what, self.seen["ours"].text("{:.1f}"),
-                           self.seen["native"].text("{:.1f}"), ratio.text() + "x as fast",
-                           "at least 1.5x", ratio.median >= 1.5)]
+            return [report.Row("torch DataLoader, " + what, "not measured: needs root and a memory "
+                               "control group", "", "", "at least 1.5x", None)]
+        return [loader_row(what, keep, self.seen, "ext4", 1.5) for keep in KEEP]
 
     def commands(self):
         return [" ".join(["forebay run --source DATA"] + self.share_args() +
-                         ["-- python3 bench/loader.py DATA --list FILE --epochs 1 --workers 4"])]
+                         ["-- python3 bench/loader.py DATA --list FILE --epochs 1 --workers 4 "
+                          "--keep KEEP"])]
 
 
 class Strangers(Bench):
