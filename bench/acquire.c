@@ -71,13 +71,13 @@ static int run_pass(struct forebay *fb, char *const *paths, size_t count, struct
 
 int main(int argc, char **argv)
 {
-    char **paths = calloc(FILES_MAX, sizeof *paths);
+    static char *paths[FILES_MAX];
     struct fb_rand r = {.state = 1};
     struct forebay *fb;
     struct pass pass;
     size_t count;
 
-    if (argc != 3 || !paths)
+    if (argc != 3)
         return 2;
     count = load(argv[1], argv[2], paths);
     for (size_t i = count; i > 1; i--) {

@@ -77,8 +77,10 @@ static int64_t median_exec(const char *self, long count)
         int status;
         pid_t pid;
 
-        if (posix_spawn(&pid, self, NULL, NULL, argv, envp) != 0 || waitpid(pid, &status, 0) < 0)
+        if (posix_spawn(&pid, self, NULL, NULL, argv, envp) != 0 || waitpid(pid, &status, 0) < 0) {
+            free(times);
             return -1;
+        }
         times[i] = fb_now_ns() - start;
     }
     qsort(times, (size_t)count, sizeof *times, by_time);

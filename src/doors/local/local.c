@@ -131,7 +131,7 @@ int fb_local_add(struct fb_local *local, struct fb_volume *volume, const char *p
     FB_AUTO_FREE struct fb_local_root *root = NULL;
     int rc = fresh ? new_root(path, &root) : -ENOMEM;
 
-    if (rc)
+    if (rc || !root)
         return fb_error_set(err, rc, "%s: %s", path, fb_strerror(rc));
     fb_mutex_lock(&local->lock);
     rc = insert_root(local, volume, &root, &fresh);
