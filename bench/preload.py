@@ -283,7 +283,9 @@ class Short(Bench):
             self.one(which, "little")
 
     def share_args(self):
-        return ["--memory", str(self.plan.short_limit * 5 // 8), "--cache-size", "8G",
+        # A gibibyte is left for the program, which has five processes.
+        limit = self.plan.short_limit
+        return ["--memory", str(max(limit * 5 // 8, limit - (1 << 30))), "--cache-size", "8G",
                 "--free-space-ratio", "0.01", "--metadata-ttl", "1h"]
 
     def one(self, which, keep):
