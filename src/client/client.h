@@ -177,6 +177,9 @@ void fb_client_forget(struct fb_client *client, const char *path);
 
 /* ---- paths (path.c) ---- */
 
+/* Appends `path` to the clean directory in `to`. False: too long, a slash at its end, or `..` after
+ * a name, which only the kernel can follow. */
+FB_MUST_CHECK bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path);
 /* The absolute, clean path of a file's name. False: only the kernel can tell, see below. */
 FB_MUST_CHECK bool fb_client_clean(const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
 /* The path of what is open, without symbolic links. */

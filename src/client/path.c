@@ -10,41 +10,38 @@
 
 #define PROC_SIZE 32
 
-static bool is_up(const char *name, size_t len)
+bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path)
 {
-    return len == 2 && name[0] == '.' && name[1] == '.';
-}
-
-/* Appends `path` to the clean directory in `to`. False: too long, a directory's name, or a `..`
- * that only the kernel can follow. */
-static bool append(char to[FB_CLIENT_FILE_PATH], const char *path)
-{
-    size_t len = strcmp(to, "/") == 0 ? 0 : strlen(to);
+    size_t len = strlen(to);
     bool named = false;
 
+    if (len == 1 && to[0] == '/')
+        len = 0;
     while (*path) {
-        size_t n = strcspn(path, "/");
+        size_t at = len;
 
-        if (is_up(path, n)) {
+        if (*path == '/') {
+            if (*++path == '\0')
+                return false; /* a trailing slash asks for a directory */
+            continue;
+        }
+        to[at++] = '/';
+        while (*path && *path != '/' && at < FB_CLIENT_FILE_PATH - 1)
+            to[at++] = *path++;
+        if (at >= FB_CLIENT_FILE_PATH - 1)
+            return false;
+        if (at - len == 3 && to[len + 1] == '.' && to[len + 2] == '.') {
             if (named)
                 return false;
             while (len > 0 && to[--len] != '/')
                 continue;
-        } else if (n > 0 && !(n == 1 && path[0] == '.')) {
-            if (len + 1 + n >= FB_CLIENT_FILE_PATH)
-                return false;
-            to[len++] = '/';
-            memcpy(to + len, path, n);
-            len += n;
+        } else if (at - len > 2 || to[len + 1] != '.') {
+            len = at;
             named = true;
         }
-        path += n;
-        if (*path == '/' && path[strspn(path, "/")] == '\0')
-            return false;
-        path += strspn(path, "/");
     }
     to[len] = '\0';
-    return named;
+    return len > 0;
 }
 
 bool fb_client_clean(const char *path, char ret_path[FB_CLIENT_FILE_PATH])
@@ -54,7 +51,7 @@ bool fb_client_clean(const char *path, char ret_path[FB_CLIENT_FILE_PATH])
     if (path[0] != '/' &&
         (fb_sys(SYS_getcwd, ret_path, FB_CLIENT_FILE_PATH, 0, 0) <= 0 || ret_path[0] != '/'))
         return false;
-    return append(ret_path, path);
+    return fb_client_append(ret_path, path);
 }
 
 bool fb_client_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH])

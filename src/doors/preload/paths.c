@@ -14,7 +14,6 @@
 
 #define ROOTS_BYTES    4096
 #define STARTING_TRIES 1000
-#define PROC_SIZE      32
 
 enum {
     UNKNOWN,
@@ -143,70 +142,7 @@ static bool get_cwd(char ret[FB_CLIENT_FILE_PATH])
     return true;
 }
 
-static void proc_path(char path[PROC_SIZE], int fd)
-{
-    char digits[12];
-    int n = 0, at = 14;
-
-    memcpy(path, "/proc/self/fd/", 14);
-    do
-        digits[n++] = (char)('0' + fd % 10);
-    while ((fd /= 10) > 0);
-    while (n > 0)
-        path[at++] = digits[--n];
-    path[at] = '\0';
-}
-
-static bool path_of(int fd, char ret[FB_CLIENT_FILE_PATH])
-{
-    char proc[PROC_SIZE];
-    int64_t n;
-
-    proc_path(proc, fd);
-    n = fb_sys_readlink(proc, ret, FB_CLIENT_FILE_PATH);
-    if (n <= 0 || n >= FB_CLIENT_FILE_PATH || ret[0] != '/')
-        return false;
-    ret[n] = '\0';
-    return true;
-}
-
-/* ---- cleaning ---- */
-
-/* Appends `path` to the clean directory in `to`. False: too long, not a file's name, or `..`
- * after a name, which only the kernel can follow. */
-static bool append_clean(char to[FB_CLIENT_FILE_PATH], const char *path)
-{
-    size_t len = strlen(to);
-    bool named = false;
-
-    if (len == 1 && to[0] == '/')
-        len = 0;
-    while (*path) {
-        size_t at = len;
-
-        if (*path == '/') {
-            if (*++path == '\0')
-                return false; /* a trailing slash asks for a directory */
-            continue;
-        }
-        to[at++] = '/';
-        while (*path && *path != '/' && at < FB_CLIENT_FILE_PATH - 1)
-            to[at++] = *path++;
-        if (at >= FB_CLIENT_FILE_PATH - 1)
-            return false;
-        if (at - len == 3 && to[len + 1] == '.' && to[len + 2] == '.') {
-            if (named)
-                return false;
-            while (len > 0 && to[--len] != '/')
-                continue;
-        } else if (at - len > 2 || to[len + 1] != '.') {
-            len = at;
-            named = true;
-        }
-    }
-    to[len] = '\0';
-    return len > 0;
-}
+/* ---- paths ---- */
 
 static bool is_plain(const char *path)
 {
@@ -242,15 +178,15 @@ bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
     } else if (dir == AT_FDCWD) {
         if (!get_cwd(ret_path))
             return false;
-    } else if (fb_pl_slot(dir) != FB_PL_DIRECTORY || !path_of(dir, ret_path)) {
+    } else if (fb_pl_slot(dir) != FB_PL_DIRECTORY || !fb_client_path_of(dir, ret_path)) {
         return false;
     }
-    return append_clean(ret_path, path) && may_be_ours(ret_path);
+    return fb_client_append(ret_path, path) && may_be_ours(ret_path);
 }
 
 bool fb_pl_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH])
 {
-    return fb_pl_on() && path_of(fd, ret_path) && may_be_ours(ret_path);
+    return fb_pl_on() && fb_client_path_of(fd, ret_path) && may_be_ours(ret_path);
 }
 
 bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
@@ -270,10 +206,10 @@ bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PA
     fd = (int)fb_sys(SYS_openat, dir, parent, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    if (!path_of(fd, ret_path))
+    if (!fb_client_path_of(fd, ret_path))
         ret_path[0] = '\0';
     fb_sys_close(fd);
-    return ret_path[0] != '\0' && append_clean(ret_path, name) && may_be_ours(ret_path);
+    return ret_path[0] != '\0' && fb_client_append(ret_path, name) && may_be_ours(ret_path);
 }
 
 bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
@@ -283,7 +219,7 @@ bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
 
     if (fd < 0)
         return false;
-    found = path_of(fd, ret_path) && may_be_ours(ret_path);
+    found = fb_client_path_of(fd, ret_path) && may_be_ours(ret_path);
     fb_sys_close(fd);
     return found;
 }

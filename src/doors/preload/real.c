@@ -26,13 +26,9 @@
 
 static bool same_version(const struct fb_pl_file *f, int fd)
 {
-    const struct fb_version *v = &f->file.attr.version;
     struct stat st;
 
-    return fb_sys_fstat(fd, &st) == 0 && (uint64_t)st.st_size == v->size &&
-           st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec == v->mtime_ns &&
-           st.st_ctim.tv_sec * 1000000000LL + st.st_ctim.tv_nsec == v->ctime_ns &&
-           st.st_ino == v->tag[0];
+    return fb_sys_fstat(fd, &st) == 0 && fb_client_same_version(&f->file, &st);
 }
 
 /* The version that was opened, from the cache, if it has all of it. */

@@ -8,36 +8,6 @@
 
 #include "doors/preload/preload_priv.h"
 
-static void fill_time(struct timespec *t, int64_t ns)
-{
-    t->tv_sec = ns / 1000000000LL;
-    t->tv_nsec = ns % 1000000000LL;
-    if (t->tv_nsec < 0) {
-        t->tv_nsec += 1000000000L;
-        t->tv_sec--;
-    }
-}
-
-static void fill_stat(const struct fb_pl_file *f, struct stat *st)
-{
-    const struct fb_attr *a = &f->file.attr;
-
-    memset(st, 0, sizeof *st);
-    st->st_dev = a->dev;
-    st->st_ino = a->ino;
-    st->st_mode = a->mode;
-    st->st_nlink = a->nlink;
-    st->st_uid = a->uid;
-    st->st_gid = a->gid;
-    st->st_rdev = a->rdev;
-    st->st_size = (off_t)a->version.size;
-    st->st_blksize = f->file.block_bytes;
-    st->st_blocks = (blkcnt_t)a->blocks;
-    fill_time(&st->st_atim, a->atime_ns);
-    fill_time(&st->st_mtim, a->version.mtime_ns);
-    fill_time(&st->st_ctim, a->version.ctime_ns);
-}
-
 /* True when the descriptor is a cached file's: then *st is filled in. */
 static bool stat_cached(int fd, struct stat *st)
 {
@@ -46,7 +16,7 @@ static bool stat_cached(int fd, struct stat *st)
 
     if (is) {
         fb_pl_note_use(f, FB_PL_USED_STAT);
-        fill_stat(f, st);
+        fb_client_stat(&f->file, st);
     }
     if (f)
         fb_pl_put(f);
