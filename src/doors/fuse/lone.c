@@ -104,14 +104,15 @@ void fb_lone_close(struct fb_mount *mount)
     end(mount);
 }
 
-/* Until it is over; false: all the others are parked already. One looks after the last. */
-static bool park(struct fb_mount *mount)
+/* Until it is over; true: all the others are parked already. One looks after the last. */
+static bool last_after_parking(struct fb_mount *mount)
 {
     struct fb_lone *l = &mount->lone;
-    bool parked, watch = false, quiet = false;
+    bool last, parked, watch = false, quiet = false;
 
     fb_mutex_lock(&l->lock);
-    parked = l->on && l->parked + 1 < l->threads;
+    last = l->on && l->parked + 1 >= l->threads;
+    parked = l->on && !last;
     l->parked += parked;
     while (parked && l->on && !quiet) {
         uint32_t seen = atomic_load_explicit(&l->count, memory_order_relaxed);
@@ -127,7 +128,7 @@ static bool park(struct fb_mount *mount)
     fb_mutex_unlock(&l->lock);
     if (quiet)
         end(mount);
-    return parked;
+    return last;
 }
 
 /* Stays awake for the next request, unless that was in vain lately. */
@@ -153,7 +154,7 @@ static void poll_awake(struct fb_mount *mount)
 
 void fb_lone_wait(struct fb_mount *mount)
 {
-    if (fb_lone_is_on(mount) && !park(mount))
+    if (fb_lone_is_on(mount) && last_after_parking(mount))
         poll_awake(mount);
 }
 
