@@ -44,6 +44,7 @@ void fb_source_job_put(struct fb_source_job *job)
     for (unsigned i = 0; i < job->buffer_count; i++)
         fb_buffer_put(job->buffers[i]);
     free(job->data);
+    free(job->path2);
     free(job->path);
     free(job);
 }
@@ -65,11 +66,11 @@ bool fb_source_job_expired(const struct fb_source_job *job)
 
 void fb_source_job_check(const struct fb_source_job *job)
 {
-    bool by_dir = job->op == FB_SOURCE_READDIR || job->op == FB_SOURCE_CLOSEDIR;
     uint64_t length = 0;
 
     FB_ASSERT(job->op < FB_SOURCE_OPS && job->done);
-    FB_ASSERT(by_dir ? job->dir != NULL : job->path || job->op == FB_SOURCE_STATFS);
+    FB_ASSERT(job->handle || job->path || job->op == FB_SOURCE_STATFS);
+    FB_ASSERT(!job->handle || !fb_source_job_gives_handle(job));
     FB_ASSERT(job->iov_count <= FB_SOURCE_IOV_MAX && job->buffer_count <= FB_SOURCE_IOV_MAX);
     FB_ASSERT(!job->expect || job->expect == &job->expected);
     for (unsigned i = 0; i < job->iov_count; i++) {
@@ -85,19 +86,26 @@ bool fb_source_is_outage(int result)
     case 0:
     case EACCES:
     case E2BIG:
+    case EBUSY:
+    case EDQUOT:
+    case EEXIST:
     case EFBIG:
     case EINVAL:
     case EISDIR:
     case ELOOP:
+    case EMLINK:
     case ENAMETOOLONG:
     case ENODATA:
     case ENOENT:
+    case ENOSPC:
     case ENOSYS:
     case ENOTDIR:
+    case ENOTEMPTY:
     case ENOTSUP:
     case EOVERFLOW:
     case EPERM:
     case ERANGE:
+    case EROFS:
     case ESTALE:
     case EXDEV:
         return false;

@@ -36,7 +36,7 @@ static_assert(RAW_MIN >= sizeof(struct dirent64), "the longest name fits");
 static_assert(FB_NAME_MAX <= UINT8_MAX, "an entry's name_len has 8 bits");
 
 struct posix_dir {
-    struct fb_source_dir base;
+    struct fb_source_handle base;
     struct fb_list link;
     int fd;
     /* One READDIR at a time may use the descriptor's position; a second one, sent after the first
@@ -86,11 +86,11 @@ int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job 
     fb_mutex_lock(&dirs->lock);
     fb_list_push_back(&dirs->open, &dir->link);
     fb_mutex_unlock(&dirs->lock);
-    job->dir = &dir->base;
+    job->handle = &dir->base;
     return 0;
 }
 
-void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_dir *base)
+void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_handle *base)
 {
     struct posix_dir *dir = FB_CONTAINER_OF(base, struct posix_dir, base);
 
@@ -206,7 +206,7 @@ static int list_apart(struct fb_source_job *job, int dir_fd)
 
 int fb_posix_readdir(struct fb_source_job *job)
 {
-    struct posix_dir *dir = FB_CONTAINER_OF(job->dir, struct posix_dir, base);
+    struct posix_dir *dir = FB_CONTAINER_OF(job->handle, struct posix_dir, base);
     char *shrunk;
     int r;
 

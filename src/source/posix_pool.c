@@ -180,7 +180,7 @@ void fb_posix_pool_start(struct fb_posix_pool *pool, struct fb_source_job *job)
     fb_mutex_lock(&pool->lock);
     if (pool->closing)
         refusal = -ESHUTDOWN;
-    else if (pool->stats.stuck >= pool->limit + FB_POSIX_STUCK_MAX && job->op != FB_SOURCE_CLOSEDIR)
+    else if (pool->stats.stuck >= pool->limit + FB_POSIX_STUCK_MAX && job->op != FB_SOURCE_CLOSE)
         refusal = -EIO;
     if (refusal == 0) {
         enqueue(pool, job);

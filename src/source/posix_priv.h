@@ -99,6 +99,6 @@ void fb_posix_dirs_destroy(struct fb_posix_dirs *dirs); /* closes those left */
 
 FB_MUST_CHECK int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_readdir(struct fb_source_job *job);
-void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_dir *base);
+void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_handle *base);
 
 #endif

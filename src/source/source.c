@@ -1,11 +1,11 @@
 /*
  * The dispatcher between callers and a backend: deadlines, health, statistics, the order of
- * directory jobs. The backend does the work and may hang; nothing here ever waits for it but close,
+ * jobs with a handle. The backend does the work and may hang; nothing here ever waits for it but close,
  * and that for a bounded time.
  *
  * One thread, the watch, sleeps until the earliest deadline or the next probe; while there are jobs
  * that can be cancelled it looks after them ten times a second. The lock (rank
- * DEADLINE) guards everything mutable in struct fb_source and every struct fb_source_dir; it is
+ * DEADLINE) guards everything mutable in struct fb_source and every struct fb_source_handle; it is
  * never held while a backend's function or done() is called. A job costs two short critical
  * sections and two heap operations.
  */
@@ -92,15 +92,15 @@ static void suspect(struct fb_source *source) FB_REQUIRES(source->lock);
 static bool expire(struct fb_source *source, struct fb_source_job *job) FB_REQUIRES(source->lock);
 static bool probe_answered(struct fb_source *source, struct fb_source_job *job, int result)
     FB_REQUIRES(source->lock);
-static struct fb_source_job *last_reader(struct fb_source *source, struct fb_source_dir *dir)
+static struct fb_source_job *last_user(struct fb_source *source, struct fb_source_handle *handle)
     FB_REQUIRES(source->lock);
 
 static void accept_job(struct fb_source *source, struct fb_source_job *job)
 {
     fb_source_job_ref(job);
     atomic_store_explicit(&job->state, FB_JOB_PENDING, memory_order_relaxed);
-    if (job->op == FB_SOURCE_READDIR)
-        job->dir->readers++;
+    if (fb_source_job_uses_handle(job))
+        job->handle->users++;
     source->stats.in_flight++;
     source->starting++;
     fb_due_add(&source->due, &job->due, job->deadline_ns);
@@ -145,16 +145,16 @@ static bool probe_answered(struct fb_source *source, struct fb_source_job *job, 
     return was_down;
 }
 
-/* The CLOSEDIR to start now, if any. */
-static struct fb_source_job *last_reader(struct fb_source *source, struct fb_source_dir *dir)
+/* The CLOSE to start now, if any. */
+static struct fb_source_job *last_user(struct fb_source *source, struct fb_source_handle *handle)
 {
-    FB_ASSERT(dir->readers > 0);
-    dir->readers--;
-    if (dir->readers > 0 || !dir->closer)
+    FB_ASSERT(handle->users > 0);
+    handle->users--;
+    if (handle->users > 0 || !handle->closer)
         return NULL;
     if (source->closing)
         source->stats.in_flight--;
-    return fb_steal(dir->closer);
+    return fb_steal(handle->closer);
 }
 
 /* ---- submit ---------------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ static void start(struct fb_source *source, struct fb_source_job *job)
     fb_mutex_unlock(&source->lock);
 }
 
-static void submit_closedir(struct fb_source *source, struct fb_source_job *job)
+static void submit_close(struct fb_source *source, struct fb_source_job *job)
 {
     bool now = false, later = false;
 
@@ -178,11 +178,11 @@ static void submit_closedir(struct fb_source *source, struct fb_source_job *job)
     fb_mutex_lock(&source->lock);
     source->stats.jobs++;
     if (!source->closing) {
-        later = job->dir->readers > 0;
+        later = job->handle->users > 0;
         now = !later;
-        FB_ASSERT(!job->dir->closer);
+        FB_ASSERT(!job->handle->closer);
         if (later)
-            job->dir->closer = job;
+            job->handle->closer = job;
         source->stats.in_flight++;
         source->starting += now;
     }
@@ -200,8 +200,8 @@ void fb_source_submit(struct fb_source *source, struct fb_source_job *job)
 
     fb_source_job_check(job);
     job->source = source;
-    if (job->op == FB_SOURCE_CLOSEDIR) {
-        submit_closedir(source, job);
+    if (job->op == FB_SOURCE_CLOSE) {
+        submit_close(source, job);
         return;
     }
     fb_mutex_lock(&source->lock);
@@ -228,15 +228,15 @@ void fb_source_submit(struct fb_source *source, struct fb_source_job *job)
 
 /* ---- finish ---------------------------------------------------------------------------------- */
 
-/* Nobody took the directory of an OPENDIR that expired. Without memory it stays until the source is
+/* Nobody took the handle of an OPENDIR or OPEN that expired. Without memory it stays until the source is
  * closed. */
-static void discard_dir(struct fb_source *source, struct fb_source_dir *dir)
+static void discard_handle(struct fb_source *source, struct fb_source_handle *handle)
 {
-    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSEDIR, NULL);
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);
 
     if (!job)
         return;
-    job->dir = dir;
+    job->handle = handle;
     job->done = fb_source_job_put;
     fb_source_submit(source, job);
 }
@@ -260,15 +260,15 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
     }
     if (is_probe(job))
         back = probe_answered(source, job, result);
-    if (job->op == FB_SOURCE_READDIR)
-        closer = last_reader(source, job->dir);
+    if (fb_source_job_uses_handle(job))
+        closer = last_user(source, job->handle);
     closing = source->closing;
     fb_mutex_unlock(&source->lock);
 
     if (back)
         fb_log_info("source %s answers again", source->uri);
-    if (!won && job->op == FB_SOURCE_OPENDIR && result == 0)
-        discard_dir(source, job->dir);
+    if (!won && fb_source_job_gives_handle(job) && result == 0)
+        discard_handle(source, job->handle);
     if (won)
         job->result = result;
     /* First the backend's reference: when the caller gives back its own, the buffers are free. */

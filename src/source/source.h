@@ -48,28 +48,75 @@
 #define FB_SOURCE_CLOSE_NS   2000000000LL /* how long closing waits for a backend's threads */
 
 enum fb_source_op {
-    FB_SOURCE_STAT,      /* path -> attr (of a symbolic link: its own) */
+    FB_SOURCE_STAT,      /* path, or handle of an OPEN -> attr (of a symbolic link: its own) */
     FB_SOURCE_READ,      /* path, expect, offset, iov -> bytes, attr */
-    FB_SOURCE_OPENDIR,   /* path -> dir, attr */
-    FB_SOURCE_READDIR,   /* dir, cookie, want_attrs -> data: struct fb_source_dirent ... */
-    FB_SOURCE_CLOSEDIR,  /* dir */
+    FB_SOURCE_OPENDIR,   /* path -> handle, attr */
+    FB_SOURCE_READDIR,   /* handle, cookie, want_attrs -> data: struct fb_source_dirent ... */
+    FB_SOURCE_CLOSE,     /* handle */
     FB_SOURCE_READLINK,  /* path -> data: target, zero-terminated, data_len without the zero */
     FB_SOURCE_GETXATTR,  /* path, name -> data: value */
     FB_SOURCE_LISTXATTR, /* path -> data: names, each zero-terminated */
     FB_SOURCE_STATFS,    /* -> statfs */
+
+    /* Those that change the source. One that cannot do it answers -EROFS, or -ENOTSUP to what no
+     * writer could do there. */
+    FB_SOURCE_OPEN,        /* path, flags, mode -> handle, attr, direct */
+    FB_SOURCE_PREAD,       /* handle, offset, iov -> bytes: what is being written */
+    FB_SOURCE_WRITE,       /* handle, offset, iov -> bytes: all of them */
+    FB_SOURCE_COMMIT,      /* handle, flags -> attr: see below */
+    FB_SOURCE_FALLOCATE,   /* handle, flags (of fallocate), offset, length */
+    FB_SOURCE_SETATTR,     /* path or handle, set, attr -> attr */
+    FB_SOURCE_MKNOD,       /* path, mode with type, attr.rdev -> attr; MKDIR is one of S_IFDIR */
+    FB_SOURCE_SYMLINK,     /* path, path2: the target -> attr */
+    FB_SOURCE_LINK,        /* path: the existing file, path2: the new name -> attr */
+    FB_SOURCE_UNLINK,      /* path */
+    FB_SOURCE_RMDIR,       /* path */
+    FB_SOURCE_RENAME,      /* path, path2, flags (of renameat2) */
+    FB_SOURCE_SETXATTR,    /* path, name, data, flags (of setxattr) */
+    FB_SOURCE_REMOVEXATTR, /* path, name */
     FB_SOURCE_OPS,
 };
 
 /*
- * Directories. OPENDIR gives one, CLOSEDIR takes it back and must come last: no READDIR may be
- * submitted after it, but those submitted before may still be in flight, also past their deadline.
- * CLOSEDIR is always answered at once, with 0, whatever the source's health; the backend closes
- * when it gets to it. READDIR at the end of the listing: result 0 and data_len 0. A READDIR that
- * expired may be repeated with the same cookie. The directory of an OPENDIR that expired, and all
- * those left when the source is closed, are closed by themselves.
+ * Handles: what OPENDIR and OPEN give. CLOSE takes one back and must come last: no job with the
+ * handle may be submitted after it, but those submitted before may still be in flight, also past
+ * their deadline. CLOSE is always answered at once, with 0, whatever the source's health; the
+ * backend closes when it gets to it. The handle of an OPENDIR or OPEN that expired, and all those
+ * left when the source is closed, are closed by themselves.
+ *
+ * READDIR at the end of the listing: result 0 and data_len 0. A READDIR that expired may be
+ * repeated with the same cookie.
+ *
+ * OPEN is for writing only (flags: O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND). A
+ * file made belongs to the caller. A source that can change files in place (a directory) does so
+ * with every WRITE. One that cannot (an object store) says `direct`: what is written is a new file
+ * that stands beside the old one, which all others go on reading, and takes its place as a whole at
+ * COMMIT. Closed without, it never was.
+ *
+ * COMMIT comes at fsync (FB_COMMIT_SYNC), at each close of a descriptor (FB_COMMIT_FLUSH) and
+ * before the last CLOSE of a handle (FB_COMMIT_LAST). 0 means that the source has the bytes, and for
+ * FB_COMMIT_SYNC that it would keep them through a power cut.
  */
 struct fb_source;
-struct fb_source_dir;
+
+enum fb_source_commit {
+    FB_COMMIT_SYNC = 1,
+    FB_COMMIT_DATA = 2, /* with SYNC: fdatasync */
+    FB_COMMIT_FLUSH = 4,
+    FB_COMMIT_LAST = 8,
+};
+
+/* What SETATTR is to set, from job->attr. */
+enum fb_source_set {
+    FB_SET_MODE = 1,
+    FB_SET_UID = 2,
+    FB_SET_GID = 4,
+    FB_SET_SIZE = 8, /* version.size */
+    FB_SET_ATIME = 16,
+    FB_SET_MTIME = 32, /* version.mtime_ns */
+    FB_SET_ATIME_NOW = 64,
+    FB_SET_MTIME_NOW = 128,
+};
 
 /* Entries of a listing lie one behind the other in job->data, each aligned to 8 bytes. */
 struct fb_source_dirent {
@@ -91,6 +138,7 @@ struct fb_source_job {
     struct fb_caller caller;
     int64_t deadline_ns;             /* monotonic */
     char *path;                      /* copied by job_new; relative, "" is the root */
+    char *path2;                     /* malloc'd, released with the job */
     const struct fb_version *expect; /* NULL, or &expected: READ fails with -ESTALE for others */
     struct fb_version expected;
     uint64_t offset;
@@ -98,10 +146,14 @@ struct fb_source_job {
     unsigned buffer_count;
     struct iovec iov[FB_SOURCE_IOV_MAX]; /* into the buffers */
     unsigned iov_count;
-    struct fb_source_dir *dir;
-    uint64_t cookie; /* 0: from the start */
+    struct fb_source_handle *handle; /* of OPENDIR and OPEN an answer */
+    uint64_t cookie;                 /* 0: from the start */
     bool want_attrs;
     char name[FB_NAME_MAX + 1];
+    uint32_t flags; /* as the operation says */
+    uint32_t mode;
+    uint32_t set; /* enum fb_source_set */
+    uint64_t length;
     const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
                                  * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */
     void (*done)(struct fb_source_job *job);
@@ -110,8 +162,9 @@ struct fb_source_job {
     /* Out; valid in done(), but for -ETIMEDOUT, -EINTR and -ESHUTDOWN: then only the result is, for
      * the backend may still be writing the rest. */
     int result;          /* 0 or negative errno */
-    uint64_t bytes;      /* READ: less than asked only at the end of the file */
+    uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
+    bool direct;         /* OPEN: see above */
     char *data;          /* malloc'd, released with the job */
     size_t data_len;
     struct statvfs statfs;
@@ -126,7 +179,7 @@ struct fb_source_job {
     struct fb_list backend_link;
 };
 
-/* NULL without memory. `path` may be NULL for READDIR, CLOSEDIR and STATFS. */
+/* NULL without memory. `path` may be NULL for jobs with a handle and for STATFS. */
 FB_MUST_CHECK struct fb_source_job *fb_source_job_new(enum fb_source_op op, const char *path);
 void fb_source_job_put(struct fb_source_job *job); /* takes NULL */
 
@@ -171,10 +224,10 @@ void fb_source_close(struct fb_source *source);
 
 /* ---- for backends ---------------------------------------------------------------------------- */
 
-/* Embedded in a backend's own directory; zeroed at first, then the business of source.c, which
- * starts the CLOSEDIR only when every READDIR of the directory is finished. */
-struct fb_source_dir {
-    uint32_t readers;
+/* Embedded in what a backend knows of an open directory or file; zeroed at first, then the business
+ * of source.c, which starts the CLOSE only when every other job of the handle is finished. */
+struct fb_source_handle {
+    uint32_t users;
     struct fb_source_job *closer;
 };
 
@@ -191,7 +244,7 @@ struct fb_source_ops {
      * Returns true when every job is finished and no thread will touch backend or source again;
      * false when some are stuck: then nothing may be freed. */
     bool (*close)(void *backend, int64_t until_ns);
-    /* Frees, also directories left open; called only after close returned true. */
+    /* Frees, also handles left open; called only after close returned true. */
     void (*destroy)(void *backend);
 };
 
@@ -199,7 +252,7 @@ struct fb_source_ops {
  * With no lock held. */
 void fb_source_job_finish(struct fb_source_job *job, int result);
 
-/* True once nobody waits for the job: a backend may skip queued work. Never true of CLOSEDIR. */
+/* True once nobody waits for the job: a backend may skip queued work. Never true of CLOSE. */
 bool fb_source_job_expired(const struct fb_source_job *job);
 
 /* Joins a backend with what source.c adds: deadlines, health, statistics. Takes the backend over,

@@ -57,9 +57,9 @@ struct step {
 };
 
 struct fault_dir {
-    struct fb_source_dir base;
+    struct fb_source_handle base;
     struct fb_list link;
-    struct fb_source_dir *inner;
+    struct fb_source_handle *inner;
 };
 
 static void finish(struct step *step, int result)
@@ -103,7 +103,8 @@ static void schedule(struct fault *fault, struct step *step, int64_t at_ns)
 
 /* ---- the inner source ------------------------------------------------------------------------ */
 
-static int wrap_dir(struct fault *fault, struct fb_source_job *outer, struct fb_source_dir *inner)
+static int wrap_dir(struct fault *fault, struct fb_source_job *outer,
+                    struct fb_source_handle *inner)
 {
     struct fault_dir *dir = fb_alloc(sizeof *dir);
 
@@ -111,7 +112,7 @@ static int wrap_dir(struct fault *fault, struct fb_source_job *outer, struct fb_
     if (!dir)
         return -ENOMEM;
     dir->inner = inner;
-    outer->dir = &dir->base;
+    outer->handle = &dir->base;
     fb_mutex_lock(&fault->lock);
     fb_list_push_back(&fault->dirs, &dir->link);
     fb_mutex_unlock(&fault->lock);
@@ -133,7 +134,7 @@ static int take_answer(struct step *step, struct fb_source_job *inner)
     outer->data_len = inner->data_len;
     outer->statfs = inner->statfs;
     if (inner->result == 0 && inner->op == FB_SOURCE_OPENDIR)
-        return wrap_dir(step->fault, outer, inner->dir);
+        return wrap_dir(step->fault, outer, inner->handle);
     return inner->result;
 }
 
@@ -189,7 +190,7 @@ static struct fb_source_job *inner_job(const struct fb_source_job *outer)
     memcpy(job->name, outer->name, sizeof job->name);
     job->urgent = outer->urgent;
     if (outer->op == FB_SOURCE_READDIR)
-        job->dir = FB_CONTAINER_OF(outer->dir, struct fault_dir, base)->inner;
+        job->handle = FB_CONTAINER_OF(outer->handle, struct fault_dir, base)->inner;
     return job;
 }
 
@@ -212,17 +213,17 @@ static void advance(struct step *step)
 }
 
 /* Without memory the directory stays open until the source is closed. */
-static void close_dir(struct fault *fault, struct fb_source_dir *base)
+static void close_dir(struct fault *fault, struct fb_source_handle *base)
 {
     struct fault_dir *dir = FB_CONTAINER_OF(base, struct fault_dir, base);
-    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSEDIR, NULL);
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);
 
     if (!job)
         return;
     fb_mutex_lock(&fault->lock);
     fb_list_remove(&dir->link);
     fb_mutex_unlock(&fault->lock);
-    job->dir = dir->inner;
+    job->handle = dir->inner;
     job->done = fb_source_job_put;
     free(dir);
     fb_source_submit(fault->inner, job);
@@ -237,8 +238,8 @@ static void fault_start(void *backend, struct fb_source_job *job)
     int64_t delay_ns;
     bool at_once = false, closing;
 
-    if (job->op == FB_SOURCE_CLOSEDIR) {
-        close_dir(fault, job->dir);
+    if (job->op == FB_SOURCE_CLOSE) {
+        close_dir(fault, job->handle);
         fb_source_job_finish(job, 0);
         return;
     }

@@ -4,7 +4,7 @@
  * For tests, the demo and benchmarks: latency, bandwidth, errors, short reads and hangs in front of
  * a real source. It speaks to the inner backend through a second source, whose deadlines lie a
  * little later, so deadlines and health are those of the outer one. Settings can be changed while
- * it runs. What happens to a job depends on the seed and on how many jobs came before it. CLOSEDIR
+ * it runs. What happens to a job depends on the seed and on how many jobs came before it. CLOSE
  * goes through untouched.
  */
 #ifndef FB_SOURCE_SOURCE_FAULT_H

@@ -46,9 +46,9 @@ static int run_op(struct posix *posix, int root, struct fb_source_job *job)
 /* Takes back what an operation gave that must not be answered. */
 static void undo(struct posix *posix, struct fb_source_job *job)
 {
-    if (job->op == FB_SOURCE_OPENDIR && job->dir) {
-        fb_posix_closedir(&posix->dirs, job->dir);
-        job->dir = NULL;
+    if (job->op == FB_SOURCE_OPENDIR && job->handle) {
+        fb_posix_closedir(&posix->dirs, job->handle);
+        job->handle = NULL;
     }
     free(job->data);
     job->data = NULL;
@@ -81,8 +81,8 @@ static int run(void *arg, struct fb_source_job *job)
     struct posix *posix = arg;
     int r = FB_POSIX_AGAIN;
 
-    if (job->op == FB_SOURCE_CLOSEDIR) {
-        fb_posix_closedir(&posix->dirs, job->dir);
+    if (job->op == FB_SOURCE_CLOSE) {
+        fb_posix_closedir(&posix->dirs, job->handle);
         return 0;
     }
     for (int i = 0; i < TRIES_MAX && r == FB_POSIX_AGAIN; i++) {

@@ -102,23 +102,23 @@ static inline enum fb_source_health fb_test_health(struct fb_source *source)
     return stats.health;
 }
 
-static inline struct fb_source_dir *fb_test_opendir(struct fb_source *source, const char *path)
+static inline struct fb_source_handle *fb_test_opendir(struct fb_source *source, const char *path)
 {
     struct fb_source_job *job = fb_test_job(FB_SOURCE_OPENDIR, path);
-    struct fb_source_dir *dir;
+    struct fb_source_handle *dir;
 
     assert_int_equal(fb_source_wait(source, job), 0);
-    dir = job->dir;
+    dir = job->handle;
     fb_source_job_put(job);
     assert_non_null(dir);
     return dir;
 }
 
-static inline void fb_test_closedir(struct fb_source *source, struct fb_source_dir *dir)
+static inline void fb_test_closedir(struct fb_source *source, struct fb_source_handle *dir)
 {
-    struct fb_source_job *job = fb_test_job(FB_SOURCE_CLOSEDIR, NULL);
+    struct fb_source_job *job = fb_test_job(FB_SOURCE_CLOSE, NULL);
 
-    job->dir = dir;
+    job->handle = dir;
     assert_int_equal(fb_source_wait(source, job), 0);
     fb_source_job_put(job);
 }

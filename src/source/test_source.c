@@ -24,7 +24,7 @@ struct fake {
     unsigned probes;
     unsigned held_count;
     struct fb_source_job *held[HELD_MAX];
-    struct fb_source_dir dir;
+    struct fb_source_handle dir;
     _Atomic unsigned expired;
     _Atomic unsigned done;
     bool destroyed;
@@ -49,7 +49,7 @@ static void fake_start(void *backend, struct fb_source_job *job)
     if (hold)
         return;
     if (job->op == FB_SOURCE_OPENDIR)
-        job->dir = &fake->dir;
+        job->handle = &fake->dir;
     fb_source_job_finish(job, result);
 }
 
@@ -73,7 +73,7 @@ static void fake_release(struct fake *fake, int result)
         job = fake->held_count > 0 ? fake->held[--fake->held_count] : NULL;
         fb_mutex_unlock(&fake->lock);
         if (job && job->op == FB_SOURCE_OPENDIR)
-            job->dir = &fake->dir;
+            job->handle = &fake->dir;
         if (job)
             fb_source_job_finish(job, result);
     } while (job);
@@ -281,7 +281,7 @@ static void test_cancelled(void **state)
     fake_release(&fake, 0);
     assert_int_equal(atomic_load(&living), SIGNALS);
     /* The directory that nobody took is closed. */
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 1);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 1);
     fake_end(&fake, source);
 }
 
@@ -409,22 +409,22 @@ static void test_closedir_waits_for_readers(void **state)
     _Atomic unsigned done = 0;
     struct fake fake;
     struct fb_source *source = fake_open(&fake, ANSWER);
-    struct fb_source_dir *dir = fb_test_opendir(source, "");
+    struct fb_source_handle *dir = fb_test_opendir(source, "");
 
     (void)state;
     fake.mode = HOLD_ORDINARY;
     for (int i = 0; i < 2; i++) {
         struct fb_source_job *job = fb_test_job(FB_SOURCE_READDIR, NULL);
 
-        job->dir = dir;
+        job->handle = dir;
         job->deadline_ns = fb_now_ns() + FB_TEST_SOON_NS;
         submit(source, job, &done);
     }
     FB_TEST_EVENTUALLY(atomic_load(&done) == 2);
     fb_test_closedir(source, dir);
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 0);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 0);
     fake_release(&fake, 0);
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 1);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 1);
     fake_end(&fake, source);
 }
 
@@ -439,9 +439,9 @@ static void test_late_opendir_is_closed(void **state)
     job->deadline_ns = fb_now_ns() + FB_TEST_SOON_NS;
     submit(source, job, &done);
     FB_TEST_EVENTUALLY(atomic_load(&done) == 1);
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 0);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 0);
     fake_release(&fake, 0);
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 1);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 1);
     fake_end(&fake, source);
 }
 
@@ -449,14 +449,14 @@ static void test_closedir_while_down(void **state)
 {
     struct fake fake;
     struct fb_source *source = fake_open(&fake, ANSWER);
-    struct fb_source_dir *dir = fb_test_opendir(source, "");
+    struct fb_source_handle *dir = fb_test_opendir(source, "");
 
     (void)state;
     fake.mode = HOLD;
     assert_int_equal(run_soon(source, "a"), -ETIMEDOUT);
     FB_TEST_EVENTUALLY(fb_test_health(source) == FB_SOURCE_DOWN);
     fb_test_closedir(source, dir);
-    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSEDIR]), 1);
+    assert_int_equal(fake_count(&fake, &fake.started[FB_SOURCE_CLOSE]), 1);
     fake_end(&fake, source);
 }
 

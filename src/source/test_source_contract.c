@@ -302,13 +302,13 @@ static void test_xattrs(void **state)
 typedef void entry_fn(void *arg, const struct fb_source_dirent *entry);
 
 /* One batch from `cookie`; false at the end. The last entry's cookie is left there. */
-static bool list_batch(struct fixture *f, struct fb_source_dir *dir, bool attrs, uint64_t *cookie,
-                       entry_fn *each, void *arg)
+static bool list_batch(struct fixture *f, struct fb_source_handle *dir, bool attrs,
+                       uint64_t *cookie, entry_fn *each, void *arg)
 {
     struct fb_source_job *job = fb_test_job(FB_SOURCE_READDIR, NULL);
     bool more;
 
-    job->dir = dir;
+    job->handle = dir;
     job->cookie = *cookie;
     job->want_attrs = attrs;
     assert_int_equal(fb_source_wait(f->source, job), 0);
@@ -330,7 +330,7 @@ static bool list_batch(struct fixture *f, struct fb_source_dir *dir, bool attrs,
 
 static void list_all(struct fixture *f, const char *path, bool attrs, entry_fn *each, void *arg)
 {
-    struct fb_source_dir *dir = fb_test_opendir(f->source, path);
+    struct fb_source_handle *dir = fb_test_opendir(f->source, path);
     uint64_t cookie = 0;
 
     while (list_batch(f, dir, attrs, &cookie, each, arg))
@@ -511,7 +511,7 @@ static void test_many_entries(void **state)
     struct fixture *f = *state;
     FB_AUTO_FREE struct many *many = fb_alloc(sizeof *many);
     struct fb_rand rand = {.state = 5};
-    struct fb_source_dir *dir;
+    struct fb_source_handle *dir;
 
     make_many(f);
     assert_non_null(many);

@@ -230,14 +230,14 @@ static void test_close_while_hung_and_delayed(void **state)
 static void test_dirs_through_delays(void **state)
 {
     struct fixture *f = *state;
-    struct fb_source_dir *dir;
+    struct fb_source_handle *dir;
     struct fb_source_job *job;
     struct fb_source_stats stats;
 
     set(f, "latency=50ms");
     dir = fb_test_opendir(f->source, "");
     job = fb_test_job(FB_SOURCE_READDIR, NULL);
-    job->dir = dir;
+    job->handle = dir;
     job->deadline_ns = fb_now_ns() + FB_TEST_SOON_NS;
     assert_int_equal(fb_source_wait(f->source, job), -ETIMEDOUT);
     fb_source_job_put(job);

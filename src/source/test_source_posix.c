@@ -242,7 +242,7 @@ static void test_root_lost_is_noticed_by_itself(void **state)
 static void test_root_removed_and_made_anew(void **state)
 {
     struct fixture *f = *state;
-    struct fb_source_dir *dir = fb_test_opendir(f->source, "sub");
+    struct fb_source_handle *dir = fb_test_opendir(f->source, "sub");
 
     assert_int_equal(unlink(fb_test_dir_path(&f->dir, "root/file")), 0);
     assert_int_equal(fb_test_stat(f->source, "file"), -ENOENT);

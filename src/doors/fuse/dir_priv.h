@@ -25,11 +25,11 @@ struct fb_dir {
     uint32_t node; /* the same as the node table calls it: 0 for the root */
     atomic_flag busy;
 
-    struct fb_source_dir *source; /* NULL until the first READDIR */
-    struct fb_source_job *batch;  /* the last one, or NULL */
-    bool with_attrs;              /* the batch has them */
-    size_t at;                    /* the batch's next entry */
-    uint64_t cookie;              /* and its position */
+    struct fb_source_handle *source; /* NULL until the first READDIR */
+    struct fb_source_job *batch;     /* the last one, or NULL */
+    bool with_attrs;                 /* the batch has them */
+    size_t at;                       /* the batch's next entry */
+    uint64_t cookie;                 /* and its position */
 
     /* The request under way. */
     fuse_req_t req;

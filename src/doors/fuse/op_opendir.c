@@ -46,11 +46,11 @@ void fb_dir_close(struct fb_dir *dir)
 {
     struct fb_mount *mount = dir->mount;
     struct fb_caller nobody = {.pid = 0};
-    struct fb_source_job *job = dir->source ? fb_source_job_new(FB_SOURCE_CLOSEDIR, NULL) : NULL;
+    struct fb_source_job *job = dir->source ? fb_source_job_new(FB_SOURCE_CLOSE, NULL) : NULL;
 
     /* Without memory for the job the source closes the directory at its own end. */
     if (job) {
-        job->dir = dir->source;
+        job->handle = dir->source;
         fb_request_begin(mount);
         fb_job_submit(mount, job, &nobody, NULL, closedir_done, mount);
     }

@@ -168,7 +168,7 @@ static void opendir_done(struct fb_source_job *job)
     int result = job->result;
 
     if (result == 0)
-        dir->source = job->dir;
+        dir->source = job->handle;
     fb_source_job_put(job);
     if (result < 0)
         finish(dir, result);
@@ -208,7 +208,7 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
         finish(dir, -ENOMEM);
         return;
     }
-    job->dir = dir->source;
+    job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;
     fb_job_submit(dir->mount, job, &dir->caller, &dir->interrupted,
