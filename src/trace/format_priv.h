@@ -24,7 +24,6 @@ struct fb_trace {
     unsigned column_time;
     unsigned column_id;
     unsigned column_size;
-    bool header; /* the next line names the columns */
     char separator;
     char *columns;
     uint64_t time_first;
@@ -54,7 +53,19 @@ struct fb_trace_format {
     bool (*head)(struct fb_trace *trace, const uint8_t *head, const char **ret_why);
 };
 
+extern const struct fb_trace_format fb_trace_access_log;
+extern const struct fb_trace_format fb_trace_arc;
+extern const struct fb_trace_format fb_trace_csv;
+extern const struct fb_trace_format fb_trace_keys;
+extern const struct fb_trace_format fb_trace_msr;
 extern const struct fb_trace_format fb_trace_oracle;
+extern const struct fb_trace_format fb_trace_seq;
+extern const struct fb_trace_format fb_trace_u32be;
+extern const struct fb_trace_format fb_trace_u32le;
+extern const struct fb_trace_format fb_trace_u64be;
+extern const struct fb_trace_format fb_trace_u64le;
+extern const struct fb_trace_format fb_trace_vscsi1;
+extern const struct fb_trace_format fb_trace_vscsi2;
 
 static inline uint32_t fb_trace_default_time(const struct fb_trace *trace)
 {

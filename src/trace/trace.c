@@ -10,18 +10,19 @@
 
 /* In the order in which they are tried: the surest first. */
 static const struct fb_trace_format *const formats[] = {
-    &fb_trace_oracle,
+    &fb_trace_access_log, &fb_trace_vscsi1, &fb_trace_vscsi2, &fb_trace_oracle, &fb_trace_msr,
+    &fb_trace_arc,        &fb_trace_seq,    &fb_trace_csv,    &fb_trace_keys,   &fb_trace_u32le,
+    &fb_trace_u32be,      &fb_trace_u64le,  &fb_trace_u64be,
 };
 
 #define LOOK_SIZE (16u << 10)
 
-const struct fb_trace_format_info *fb_trace_formats(void)
+const char *fb_trace_format_at(size_t i, const char **ret_summary)
 {
-    static struct fb_trace_format_info infos[FB_ARRAY_SIZE(formats) + 1];
-
-    for (size_t i = 0; i < FB_ARRAY_SIZE(formats); i++)
-        infos[i] = (struct fb_trace_format_info){formats[i]->name, formats[i]->summary};
-    return infos;
+    if (i >= FB_ARRAY_SIZE(formats))
+        return NULL;
+    *ret_summary = formats[i]->summary;
+    return formats[i]->name;
 }
 
 /* ---- which format ---- */

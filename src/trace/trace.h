@@ -33,17 +33,13 @@ struct fb_trace_request {
 };
 
 struct fb_trace_options {
-    const char *format;  /* a name out of fb_trace_formats(), or NULL or "auto": find out */
+    const char *format;  /* a name out of fb_trace_format_at(), or NULL or "auto": find out */
     const char *columns; /* for csv: "time=1,id=2,size=3" or names; NULL: by its header */
     bool again;          /* it will be read more than once */
 };
 
-/* What --help lists: names and one line each, ended by a NULL name. */
-struct fb_trace_format_info {
-    const char *name;
-    const char *summary;
-};
-const struct fb_trace_format_info *fb_trace_formats(void);
+/* Format number `i`, from 0, for --help: its name, and one line; NULL: there are no more. */
+const char *fb_trace_format_at(size_t i, const char **ret_summary);
 
 /* `path` "-" is standard input. */
 FB_MUST_CHECK int fb_trace_open(const char *path, const struct fb_trace_options *options,
