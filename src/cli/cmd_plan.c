@@ -1,0 +1,295 @@
+/*
+ * forebay plan: the order in which a training job will read its files, worked out from its seed.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/listing.h"
+#include "core/mem.h"
+#include "core/units.h"
+#include "epoch/shuffle.h"
+#include "epoch/split.h"
+
+struct options {
+    unsigned sampler;
+    uint64_t seed;
+    uint64_t epochs;
+    uint64_t first_epoch;
+    unsigned rule;
+    unsigned generator;
+    bool persistent_workers;
+    unsigned randperm;
+    uint64_t batch;
+    uint64_t world;
+    uint64_t rank;
+    uint64_t workers;
+    char *worker;
+    bool drop_last;
+    bool sampler_drop_last;
+    char *order;
+    char *extensions;
+    bool sizes;
+    bool print;
+};
+
+/* What is printed: epochs of one rank, all of it or one worker's part. */
+struct view {
+    struct fb_names *names;
+    struct fb_shuffle shuffle;
+    struct fb_split split;
+    uint32_t *order; /* of an epoch */
+    uint64_t first_epoch;
+    uint64_t epochs;
+    bool one_worker;
+    uint32_t worker;
+};
+
+#define FIELD(f) offsetof(struct options, f)
+
+static const struct fb_setting table[] = {
+    {"sampler", 0, FB_SETTING_CHOICE, FIELD(sampler), "torch-distributed", FB_SAMPLER_NAMES, NULL,
+     "Who shuffles: torch's DistributedSampler with set_epoch(); DataLoader(shuffle=True) or "
+     "RandomSampler; numpy's RandomState.permutation(n); numpy's default_rng().permutation(n); "
+     "Python's random.shuffle(); nobody",
+     "Order"},
+    {"seed", 0, FB_SETTING_UINT, FIELD(seed), "0", NULL, "N", "The seed the program gives to it",
+     "Order"},
+    {"order", 0, FB_SETTING_STRING, FIELD(order), "imagefolder", NULL,
+     "imagefolder|sorted|list:FILE",
+     "How the data set numbers its files: as torchvision's ImageFolder; sorted by path; as the "
+     "lines of FILE",
+     "Order"},
+    {"extensions", 0, FB_SETTING_STRING, FIELD(extensions), NULL, NULL, ".A,.B",
+     "Files the data set takes, in any case; by default, with the order imagefolder those of "
+     "images, else all",
+     "Order"},
+    {"rule", 0, FB_SETTING_CHOICE, FIELD(rule), "usual", FB_EPOCH_RULE_NAMES, NULL,
+     "What the next epoch does: seeds anew with seed + epoch (usual for torch-distributed); goes "
+     "on drawing (usual for the others); goes on and shuffles the last order again; the same again",
+     "Order"},
+    {"generator", 0, FB_SETTING_CHOICE, FIELD(generator), "global", FB_TORCH_GENERATOR_NAMES, NULL,
+     "With torch-random: what was seeded: torch itself, just before the first epoch; the generator "
+     "given to the loader; the one given to the sampler",
+     "Order"},
+    {"persistent-workers", 0, FB_SETTING_BOOL, FIELD(persistent_workers), "no", NULL, NULL,
+     "With torch-random: the loader keeps its workers, and draws their base seed once", "Order"},
+    {"randperm", 0, FB_SETTING_CHOICE, FIELD(randperm), "new", "new|old", NULL,
+     "With torch and over 214 million files: that of torch 2.6 and later, or the one before",
+     "Order"},
+    {"world", 0, FB_SETTING_UINT, FIELD(world), "1", NULL, "N", "Processes that share each epoch",
+     "Readers"},
+    {"rank", 0, FB_SETTING_UINT, FIELD(rank), "0", NULL, "N", "Which of them", "Readers"},
+    {"batch", 0, FB_SETTING_UINT, FIELD(batch), "1", NULL, "N", "Samples in a batch of one rank",
+     "Readers"},
+    {"workers", 0, FB_SETTING_UINT, FIELD(workers), "0", NULL, "N",
+     "Workers of the rank's loader; 0: it reads itself", "Readers"},
+    {"worker", 0, FB_SETTING_STRING, FIELD(worker), NULL, NULL, "N",
+     "Print only what this one reads, counted from 0", "Readers"},
+    {"drop-last", 0, FB_SETTING_BOOL, FIELD(drop_last), "no", NULL, NULL,
+     "DataLoader(drop_last=True): a batch that is not full is not read", "Readers"},
+    {"sampler-drop-last", 0, FB_SETTING_BOOL, FIELD(sampler_drop_last), "no", NULL, NULL,
+     "DistributedSampler(drop_last=True): what does not come out even is not read", "Readers"},
+    {"epochs", 0, FB_SETTING_UINT, FIELD(epochs), "1", NULL, "N", "Epochs to print", "Output"},
+    {"first-epoch", 0, FB_SETTING_UINT, FIELD(first_epoch), "0", NULL, "N", "The first of them",
+     "Output"},
+    {"sizes", 0, FB_SETTING_BOOL, FIELD(sizes), "no", NULL, NULL,
+     "Ask for the size of every file, for the summary", "Output"},
+    {"print", 0, FB_SETTING_BOOL, FIELD(print), "no", NULL, NULL,
+     "Write a line `epoch path` for each access, paths relative to DIR", "Output"},
+};
+
+static const struct fb_setting *flags(size_t *ret_count)
+{
+    *ret_count = FB_ARRAY_SIZE(table);
+    return table;
+}
+
+/* ---- what was asked for ---- */
+
+/* The library's numbers are narrower than what can be written. */
+static uint32_t narrow(uint64_t value)
+{
+    return (uint32_t)fb_min_u64(value, UINT32_MAX);
+}
+
+static int take_worker(const struct options *o, struct view *v, struct fb_error *err)
+{
+    uint32_t workers = v->split.workers ? v->split.workers : 1;
+    char *end;
+    unsigned long number;
+
+    if (!o->worker)
+        return 0;
+    number = strtoul(o->worker, &end, 10);
+    if (!*o->worker || *end || number >= workers)
+        return fb_error_set(err, -EINVAL, "--worker: '%s' is none of the %u, counted from 0",
+                            o->worker, workers);
+    v->one_worker = true;
+    v->worker = (uint32_t)number;
+    return 0;
+}
+
+static int take_options(const struct options *o, struct view *v, struct fb_error *err)
+{
+    const struct fb_sampler *sampler = fb_samplers[o->sampler];
+    struct fb_shuffle_spec spec = {
+        .sampler = sampler,
+        .seed = o->seed,
+        .count = fb_names_count(v->names),
+        .rule = (enum fb_epoch_rule)o->rule,
+        .generator = (enum fb_torch_generator)o->generator,
+        .persistent_workers = o->persistent_workers,
+        .old_randperm = o->randperm == 1,
+    };
+    int rc = fb_shuffle_init(&v->shuffle, &spec, err);
+
+    v->split = (struct fb_split){
+        .count = spec.count,
+        .world = narrow(o->world),
+        .rank = narrow(o->rank),
+        .batch = narrow(o->batch),
+        .workers = narrow(o->workers),
+        .drop_last = o->drop_last,
+        .drop_uneven = o->sampler_drop_last,
+    };
+    v->first_epoch = o->first_epoch;
+    v->epochs = o->epochs;
+    if (rc == 0)
+        rc = fb_split_check(&v->split, err);
+    if (rc == 0 && v->split.world > 1 && !sampler->can_split)
+        rc = fb_error_set(err, -EINVAL,
+                          "--world: with %s every process reads everything; write --sampler "
+                          "torch-distributed, or leave --world out",
+                          sampler->name);
+    return rc ? rc : take_worker(o, v, err);
+}
+
+/* ---- output ---- */
+
+static void print_access(const struct view *v, uint64_t epoch, uint64_t k)
+{
+    uint32_t file = v->order[fb_split_position(&v->split, k)];
+    char path[FB_NAMES_PATH_SIZE];
+    size_t len = fb_names_path(v->names, file, path);
+    bool plain = true;
+
+    for (size_t i = 0; i < len; i++)
+        plain = plain && (unsigned char)path[i] >= 0x20 && path[i] != 0x7f;
+    printf("%" PRIu64 " ", epoch);
+    if (plain)
+        fwrite(path, 1, len, stdout);
+    else
+        cli_print_text(stdout, path);
+    fputc('\n', stdout);
+}
+
+static void print_epoch(const struct view *v, uint64_t epoch)
+{
+    uint64_t samples = fb_split_samples(&v->split);
+    uint64_t k;
+
+    if (v->one_worker) {
+        for (uint64_t j = 0; fb_split_worker_sample(&v->split, v->worker, j, &k); j++)
+            print_access(v, epoch, k);
+        return;
+    }
+    for (k = 0; k < samples; k++)
+        print_access(v, epoch, k);
+}
+
+static int print_epochs(struct view *v)
+{
+    for (uint64_t epoch = 0; epoch < v->first_epoch + v->epochs && !ferror(stdout); epoch++) {
+        fb_shuffle_next(&v->shuffle, v->order);
+        if (epoch >= v->first_epoch)
+            print_epoch(v, epoch);
+    }
+    return CLI_OK;
+}
+
+static int print_summary(const struct view *v, const struct options *o)
+{
+    const struct fb_split *s = &v->split;
+    char text[FB_UNITS_TEXT_MAX];
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < s->count && o->sizes; i++)
+        bytes += fb_names_size(v->names, i);
+    printf("files      %u, in the order %s\n", s->count, o->order);
+    if (o->sizes)
+        printf("bytes      %s\n", fb_format_size(text, bytes));
+    printf("sampler    %s, seed %" PRIu64 "\n", v->shuffle.spec.sampler->name, o->seed);
+    printf("reader     rank %u of %u, batches of %u, workers: %u\n", s->rank, s->world, s->batch,
+           s->workers);
+    printf("an epoch   %" PRIu64 " accesses in %" PRIu64 " batches\n", fb_split_samples(s),
+           fb_split_batches(s));
+    return CLI_OK;
+}
+
+static int plan(const char *dir, const struct options *o)
+{
+    struct cli_listing how = {
+        .dir = dir, .order = o->order, .extensions = o->extensions, .with_sizes = o->sizes};
+    struct fb_error error = {""};
+    FB_AUTO_FREE struct view *v = fb_alloc(sizeof *v);
+    int status = CLI_OK;
+    int rc = v ? cli_list(&how, &v->names, &error) : -ENOMEM;
+
+    if (rc)
+        return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
+    v->order = fb_alloc_array(fb_names_count(v->names), sizeof *v->order);
+    if (!v->order)
+        status = cli_fail(CLI_FAILED, "out of memory for an order of %u files",
+                          fb_names_count(v->names));
+    else if (take_options(o, v, &error) != 0)
+        status = cli_usage(&cli_plan, "%s", error.text);
+    else
+        status = o->print ? print_epochs(v) : print_summary(v, o);
+    free(v->order);
+    fb_names_free(v->names);
+    return status;
+}
+
+static int run(int argc, char **argv)
+{
+    struct fb_error error = {""};
+    struct options options;
+    int positional = 0;
+    int status;
+    int rc;
+
+    fb_settings_defaults(table, FB_ARRAY_SIZE(table), &options);
+    rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &options, argc, argv, &positional,
+                               &error);
+    if (rc || positional != 1)
+        status = cli_usage(&cli_plan, "%s", rc ? error.text : "write one directory");
+    else
+        status = plan(argv[1], &options);
+    fb_settings_free(table, FB_ARRAY_SIZE(table), &options);
+    return status;
+}
+
+const struct cli_command cli_plan = {
+    .name = "plan",
+    .synopsis = "DIR [--sampler NAME] [--seed N] [--epochs N] [FLAGS] [--print]",
+    .summary = "Work out in which order a training job will read its files",
+    .about =
+        "A training job reads each file once an epoch, in an order that its seed fixes. This "
+        "works the order out, as torch, numpy and Python do, bit for bit, without running them. "
+        "Say how the program numbers its files (--order), who shuffles them with which seed, and "
+        "how they are dealt out to ranks, batches and workers.\n\nWithout --print it tells how "
+        "much there is to read. With --print it writes one line for each access of the rank, in "
+        "the order in which its loader asks for them. Workers read ahead side by side: worker w "
+        "of W reads batches w, w + W, w + 2W ..., which --worker shows.\n\nThe order is that of "
+        "the data set as it is now; a file more or less, and all is different.",
+    .example =
+        "  forebay plan /data/imagenet/train --seed 0 --world 8 --rank 0 --batch 128 "
+        "--workers 4\n"
+        "  forebay plan /data/imagenet/train --seed 0 --world 8 --rank 3 --epochs 2 --print\n"
+        "  forebay plan /data/faces --sampler torch-random --generator loader --seed 42 "
+        "--order sorted --print\n",
+    .table = flags,
+    .run = run,
+};

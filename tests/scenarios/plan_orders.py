@@ -1,0 +1,240 @@
+"""Compares the orders that `forebay plan --print` writes with what the libraries do. Each case runs
+the library, then the program, and compares every line."""
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+from torchvision.datasets import ImageFolder
+
+FOREBAY, TOP = sys.argv[1:3]
+EPOCHS = 3
+
+
+def touch(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb"):
+        pass
+
+
+class Paths(torch.utils.data.Dataset):
+    """Samples are their own paths, and the worker that read them."""
+
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, i):
+        info = torch.utils.data.get_worker_info()
+        return self.paths[i], info.id if info else 0
+
+
+def plan(folder, *flags):
+    out = subprocess.run(
+        [FOREBAY, "plan", folder, "--print", *map(str, flags)], stdout=subprocess.PIPE, check=True
+    ).stdout.decode(errors="surrogateescape")
+    return out.split("\n")[:-1]
+
+
+def compare(what, want, got):
+    if want == got:
+        return
+    at = next((i for i, (w, g) in enumerate(zip(want, got)) if w != g), min(len(want), len(got)))
+    sys.exit(f"{what}: line {at} of {len(want)}: {want[at:at+3]}, got {got[at:at+3]} of {len(got)}")
+
+
+def lines(orders, paths):
+    return [f"{epoch} {paths[i]}" for epoch, order in enumerate(orders) for i in order]
+
+
+def flat(count):
+    """A directory of so many files, and their sorted names."""
+    folder = os.path.join(TOP, f"flat{count}")
+    names = [f"{i:07}.npy" for i in range(count)]
+    if not os.path.exists(folder):
+        for name in names:
+            touch(os.path.join(folder, name))
+    return folder, names
+
+
+def listed(count):
+    """A list of so many names, for which there need be no files."""
+    path = os.path.join(TOP, f"list{count}")
+    names = [f"c{i % 7}/{i}" for i in range(count)]
+    if not os.path.exists(path):
+        with open(path, "w", encoding="ascii") as f:
+            f.write("".join(name + "\n" for name in names))
+    return ("--order", "list:" + path), names
+
+
+def distributed(rng):
+    for count in (1, 2, 7, 1000, 4099):
+        folder, names = flat(count)
+        for world in (1, 2, 3, 8, 13):
+            rank = rng.randrange(world)
+            seed = rng.choice((0, 1, 42, 2**31, 2**32 + 5, 2**40 + rng.randrange(1000)))
+            drop, set_epoch = rng.random() < 0.3, rng.random() < 0.8
+            sampler = DistributedSampler(names, world, rank, seed=seed, drop_last=drop)
+            orders = []
+            for epoch in range(EPOCHS):
+                if set_epoch:
+                    sampler.set_epoch(epoch)
+                orders.append(list(sampler))
+            flags = ["--order", "sorted", "--world", world, "--rank", rank, "--seed", seed]
+            flags += ["--epochs", EPOCHS] + ["--sampler-drop-last"] * drop
+            flags += [] if set_epoch else ["--rule", "fixed"]
+            compare(f"{count} files, {flags}", lines(orders, names), plan(folder, *flags))
+    # Without a shuffle.
+    folder, names = flat(1000)
+    orders = [list(DistributedSampler(names, 7, 3, shuffle=False))]
+    got = plan(folder, "--order", "sorted", "--sampler", "sequential", "--world", 7, "--rank", 3)
+    compare("sequential", lines(orders, names), got)
+
+
+def loaders(rng):
+    """What a DataLoader draws, and who of its workers reads what."""
+    for case in range(14):
+        count = rng.choice((5, 100, 1000))
+        folder, names = flat(count)
+        workers = (0, 0, 0, 2, 3)[case % 5]
+        persistent = workers > 0 and rng.random() < 0.5
+        batch, drop = rng.choice((1, 3, 16)), rng.random() < 0.5
+        seed, kind = rng.randrange(2**34), ("global", "loader", "sampler")[case % 3]
+        data = Paths(names)
+        generator = torch.Generator().manual_seed(seed)
+        more = {
+            "global": {"shuffle": True},
+            "loader": {"shuffle": True, "generator": generator},
+            "sampler": {"sampler": RandomSampler(data, generator=generator)},
+        }[kind]
+        torch.manual_seed(seed)
+        loader = DataLoader(
+            data, batch, num_workers=workers, drop_last=drop, persistent_workers=persistent, **more
+        )
+        reads = [
+            (f"{epoch} {path}", worker)
+            for epoch in range(EPOCHS)
+            for paths, ids in loader
+            for path, worker in zip(paths, ids.tolist())
+        ]
+        flags = ["--order", "sorted", "--sampler", "torch-random", "--seed", seed, "--batch", batch]
+        flags += ["--workers", workers, "--generator", kind, "--epochs", EPOCHS]
+        flags += ["--drop-last"] * drop + ["--persistent-workers"] * persistent
+        compare(f"{flags}", [line for line, _ in reads], plan(folder, *flags))
+        if workers:
+            want = [line for line, worker in reads if worker == 1]
+            compare(f"worker 1, {flags}", want, plan(folder, *flags, "--worker", 1))
+
+
+def rank_of_loader():
+    """All together: a rank's DataLoader over an ImageFolder."""
+    folder = os.path.join(TOP, "classes")
+    rng = random.Random(4)
+    names = ["b", "a.b", "a", "a-c", "Z", "ü", "empty.jpg"]
+    for name in names:
+        for i in range(rng.randrange(5, 60)):
+            inner = rng.choice(("", "x/", "x-y/", "x/y/", "x.z/"))
+            ext = rng.choice((".jpg", ".JPEG", ".png", ".txt", ".webp", ""))
+            touch(f"{folder}/{name}/{inner}{rng.randrange(1000)}-{i}{ext}")
+    touch(f"{folder}/no-class.jpg")
+    os.symlink("x", f"{folder}/b/link")
+    os.symlink("../a", f"{folder}/b/other")
+    data = ImageFolder(folder, loader=lambda path: path)
+    paths = [os.path.relpath(path, folder) for path, _ in data.samples]
+    got = plan(folder, "--sampler", "sequential")
+    compare("imagefolder", lines([range(len(paths))], paths), got)
+    for rank in range(3):
+        sampler = DistributedSampler(data, 3, rank, seed=9)
+        loader = DataLoader(data, 8, sampler=sampler, num_workers=2)
+        want = []
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            for batch, _ in loader:
+                want += [f"{epoch} {os.path.relpath(path, folder)}" for path in batch]
+        flags = ["--seed", 9, "--epochs", 2, "--world", 3, "--rank", rank, "--batch", 8]
+        compare(f"rank {rank}", want, plan(folder, *flags, "--workers", 2))
+        want = [line for line in want if line[0] == "1"]
+        flags[2:4] = ["--first-epoch", 1]
+        compare(f"epoch 1 of rank {rank}", want, plan(folder, *flags))
+
+    every = sorted(
+        os.path.relpath(os.path.join(root, name), folder)
+        for root, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    )
+    got = plan(folder, "--sampler", "sequential", "--order", "sorted")
+    compare("sorted", lines([range(len(every))], every), got)
+    pngs = [path for path in every if path.lower().endswith((".png", ".txt"))]
+    got = plan(folder, "--sampler", "sequential", "--order", "sorted", "--extensions", ".PNG,.txt")
+    compare("extensions", lines([range(len(pngs))], pngs), got)
+
+
+def own_generators(rng):
+    """numpy's and Python's, by every rule; also a size with many draws."""
+
+    def numpy_state(seed):
+        state = np.random.RandomState(seed)
+        return state.permutation, state.shuffle
+
+    def numpy_generator(seed):
+        generator = np.random.default_rng(seed)
+        return generator.permutation, generator.shuffle
+
+    def python(seed):
+        generator = random.Random(seed)
+
+        def permutation(count):
+            order = list(range(count))
+            generator.shuffle(order)
+            return order
+
+        return permutation, generator.shuffle
+
+    makers = {"numpy": numpy_state, "numpy-generator": numpy_generator, "python": python}
+    for name, make in makers.items():
+        for count in (1, 2, 3, 64, 65, 1000, 30011):
+            flags, names = listed(count)
+            seed = rng.choice((0, 7, 2**32 - 1 if name == "numpy" else 2**63 + 11))
+            permutation, shuffle = make(seed)
+            held = np.arange(count)
+            held_list = []
+            for _ in range(EPOCHS):
+                shuffle(held)
+                held_list.append(held.copy())
+            permutation, _ = make(seed)
+            want = {
+                "usual": [permutation(count) for _ in range(EPOCHS)],
+                "fixed": [make(seed)[0](count) for _ in range(EPOCHS)],
+                "reshuffle": held_list,
+            }
+            if seed < 100:
+                want["reseed"] = [make(seed + e)[0](count) for e in range(EPOCHS)]
+            for rule, orders in want.items():
+                more = ["--sampler", name, "--seed", seed, "--rule", rule, "--epochs", EPOCHS]
+                got = plan(TOP, *flags, *more)
+                compare(f"{name}, {count} files, {rule}", lines(orders, names), got)
+
+
+def large():
+    """Long enough for many refills of the generator."""
+    flags, names = listed(300007)
+    order = torch.randperm(300007, generator=torch.Generator().manual_seed(123456789)).tolist()
+    compare("randperm", lines([order], names), plan(TOP, *flags, "--seed", 123456789))
+
+
+def main():
+    torch.set_num_threads(1)
+    rng = random.Random(20)
+    distributed(rng)
+    loaders(rng)
+    rank_of_loader()
+    own_generators(rng)
+    large()
+
+
+main()
