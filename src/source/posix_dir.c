@@ -36,9 +36,7 @@ static_assert(RAW_MIN >= sizeof(struct dirent64), "the longest name fits");
 static_assert(FB_NAME_MAX <= UINT8_MAX, "an entry's name_len has 8 bits");
 
 struct posix_dir {
-    struct fb_source_handle base;
-    struct fb_list link;
-    int fd;
+    struct fb_posix_handle handle;
     /* One READDIR at a time may use the descriptor's position; a second one, sent after the first
      * expired, opens the directory again. Acquire and release hand `at` and `slow` on. */
     atomic_flag busy;
@@ -46,28 +44,7 @@ struct posix_dir {
     unsigned slow; /* entries that took long, less those that did not */
 };
 
-void fb_posix_dirs_init(struct fb_posix_dirs *dirs)
-{
-    fb_mutex_init(&dirs->lock, FB_RANK_SOURCE);
-    fb_list_init(&dirs->open);
-}
-
-static void free_dir(struct posix_dir *dir)
-{
-    close(dir->fd);
-    free(dir);
-}
-
-void fb_posix_dirs_destroy(struct fb_posix_dirs *dirs)
-{
-    struct fb_list *it, *tmp;
-
-    FB_LIST_FOREACH (it, tmp, &dirs->open)
-        free_dir(FB_LIST_ENTRY(it, struct posix_dir, link));
-    fb_mutex_destroy(&dirs->lock);
-}
-
-int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job *job)
+int fb_posix_opendir(struct fb_posix_handles *handles, int root, struct fb_source_job *job)
 {
     FB_AUTO_CLOSE int fd = fb_posix_openat(root, job->path, O_RDONLY | O_DIRECTORY);
     struct posix_dir *dir;
@@ -77,27 +54,12 @@ int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job 
         return fd == -ESTALE ? FB_POSIX_AGAIN : fd;
     if (fstat(fd, &st) < 0)
         return fb_posix_errno();
-    dir = fb_alloc(sizeof *dir);
+    dir = fb_posix_handle_new(handles, sizeof *dir, &fd, job);
     if (!dir)
         return -ENOMEM;
-    dir->fd = fb_steal_fd(&fd);
     atomic_flag_clear(&dir->busy);
     fb_posix_attr(&st, &job->attr);
-    fb_mutex_lock(&dirs->lock);
-    fb_list_push_back(&dirs->open, &dir->link);
-    fb_mutex_unlock(&dirs->lock);
-    job->handle = &dir->base;
     return 0;
-}
-
-void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_handle *base)
-{
-    struct posix_dir *dir = FB_CONTAINER_OF(base, struct posix_dir, base);
-
-    fb_mutex_lock(&dirs->lock);
-    fb_list_remove(&dir->link);
-    fb_mutex_unlock(&dirs->lock);
-    free_dir(dir);
 }
 
 static bool is_dot(const char *name)
@@ -206,7 +168,7 @@ static int list_apart(struct fb_source_job *job, int dir_fd)
 
 int fb_posix_readdir(struct fb_source_job *job)
 {
-    struct posix_dir *dir = FB_CONTAINER_OF(job->handle, struct posix_dir, base);
+    struct posix_dir *dir = FB_CONTAINER_OF(job->handle, struct posix_dir, handle.base);
     char *shrunk;
     int r;
 
@@ -215,9 +177,9 @@ int fb_posix_readdir(struct fb_source_job *job)
     if (!job->data)
         return -ENOMEM;
     if (atomic_flag_test_and_set_explicit(&dir->busy, memory_order_acquire)) {
-        r = list_apart(job, dir->fd);
+        r = list_apart(job, dir->handle.fd);
     } else {
-        r = list_from(job, dir->fd, &dir->at, &dir->slow);
+        r = list_from(job, dir->handle.fd, &dir->at, &dir->slow);
         atomic_flag_clear_explicit(&dir->busy, memory_order_release);
     }
     /* A handle gone stale says nothing about the directory. */

@@ -17,7 +17,6 @@
 
 #define RESOLVE_TRIES  16    /* renames somewhere in the tree make a resolution with `..` fail */
 #define XATTR_DATA_MAX 65536 /* the kernel's XATTR_SIZE_MAX and XATTR_LIST_MAX */
-#define PROC_PATH_SIZE 32
 
 int fb_posix_errno(void)
 {
@@ -44,8 +43,7 @@ int fb_posix_openat(int root, const char *path, uint64_t flags)
     return errno == EXDEV ? -EACCES : -errno;
 }
 
-/* An O_PATH descriptor, and what it leads to. */
-static int look_at(int root, const char *path, int *ret_fd, struct stat *ret_st)
+int fb_posix_look_at(int root, const char *path, int *ret_fd, struct stat *ret_st)
 {
     FB_AUTO_CLOSE int fd = fb_posix_openat(root, path, O_PATH);
 
@@ -57,9 +55,9 @@ static int look_at(int root, const char *path, int *ret_fd, struct stat *ret_st)
     return 0;
 }
 
-static void proc_path(char path[PROC_PATH_SIZE], int fd)
+void fb_posix_proc_path(char path[FB_POSIX_PROC_SIZE], int fd)
 {
-    snprintf(path, PROC_PATH_SIZE, "/proc/self/fd/%d", fd);
+    snprintf(path, FB_POSIX_PROC_SIZE, "/proc/self/fd/%d", fd);
 }
 
 void fb_posix_attr(const struct stat *st, struct fb_attr *ret_attr)
@@ -96,7 +94,7 @@ int fb_posix_stat(int root, struct fb_source_job *job)
 {
     FB_AUTO_CLOSE int fd = -1;
     struct stat st;
-    int r = look_at(root, job->path, &fd, &st);
+    int r = fb_posix_look_at(root, job->path, &fd, &st);
 
     if (r == 0)
         fb_posix_attr(&st, &job->attr);
@@ -109,7 +107,7 @@ int fb_posix_readlink(int root, struct fb_source_job *job)
     char target[FB_PATH_MAX];
     struct stat st;
     ssize_t n;
-    int r = look_at(root, job->path, &fd, &st);
+    int r = fb_posix_look_at(root, job->path, &fd, &st);
 
     if (r != 0)
         return r;
@@ -121,9 +119,7 @@ int fb_posix_readlink(int root, struct fb_source_job *job)
     return n < FB_PATH_MAX ? copy_out(job, target, (size_t)n) : -ENAMETOOLONG;
 }
 
-/* A missing /proc would give ENOENT, and so does a server on which the file vanished after it was
- * found: neither says that the name does not exist. */
-static int proc_errno(void)
+int fb_posix_proc_errno(void)
 {
     return errno == ENOENT ? FB_POSIX_AGAIN : fb_posix_errno();
 }
@@ -131,16 +127,16 @@ static int proc_errno(void)
 static int xattr(int root, struct fb_source_job *job, const char *name)
 {
     FB_AUTO_CLOSE int fd = -1;
-    char path[PROC_PATH_SIZE], data[XATTR_DATA_MAX];
+    char path[FB_POSIX_PROC_SIZE], data[XATTR_DATA_MAX];
     struct stat st;
     ssize_t n;
-    int r = look_at(root, job->path, &fd, &st);
+    int r = fb_posix_look_at(root, job->path, &fd, &st);
 
     if (r != 0)
         return r;
-    proc_path(path, fd);
+    fb_posix_proc_path(path, fd);
     n = name ? getxattr(path, name, data, sizeof data) : listxattr(path, data, sizeof data);
-    return n < 0 ? proc_errno() : copy_out(job, data, (size_t)n);
+    return n < 0 ? fb_posix_proc_errno() : copy_out(job, data, (size_t)n);
 }
 
 int fb_posix_getxattr(int root, struct fb_source_job *job)
@@ -173,10 +169,10 @@ static int refuse_type(mode_t mode)
 static int reopen(int fd, const struct stat *st)
 {
     bool own = geteuid() == 0 || geteuid() == st->st_uid;
-    char path[PROC_PATH_SIZE];
+    char path[FB_POSIX_PROC_SIZE];
     int r;
 
-    proc_path(path, fd);
+    fb_posix_proc_path(path, fd);
     r = open(path, O_RDONLY | O_CLOEXEC | (own ? O_NOATIME : 0));
     if (r < 0 && own && errno == EPERM)
         r = open(path, O_RDONLY | O_CLOEXEC);
@@ -240,7 +236,7 @@ int fb_posix_read(int root, struct fb_source_job *job)
     FB_AUTO_CLOSE int fd = -1;
     uint64_t need;
     struct stat st;
-    int r = look_at(root, job->path, &path_fd, &st);
+    int r = fb_posix_look_at(root, job->path, &path_fd, &st);
 
     if (r == 0)
         r = refuse_type(st.st_mode);
@@ -251,7 +247,7 @@ int fb_posix_read(int root, struct fb_source_job *job)
         return -ESTALE;
     fd = reopen(path_fd, &st);
     if (fd < 0)
-        return proc_errno();
+        return fb_posix_proc_errno();
     need = bytes_due(job, job->attr.version.size);
     r = fill(fd, job, need);
     return r == 0 ? verify(fd, job, need) : r;

@@ -3,6 +3,7 @@
  *
  * source_posix.c: opening, closing, the ops table, each job's frame (root checks, repetition).
  * posix_root.c: the root's identity. posix_ops.c: the operations on paths. posix_dir.c: listings.
+ * posix_file.c: files open for writing. posix_change.c: changes by path. Handles: source_posix.c.
  */
 #ifndef FB_SOURCE_POSIX_PRIV_H
 #define FB_SOURCE_POSIX_PRIV_H
@@ -71,12 +72,23 @@ enum fb_posix_outcome {
     FB_POSIX_AGAIN = 1, /* what the path led to was replaced meanwhile: resolve it again */
 };
 
+#define FB_POSIX_PROC_SIZE 32 /* of "/proc/self/fd/N" */
+
 /* Opens below the root, see source_posix.h; a descriptor or negative errno. */
 FB_MUST_CHECK int fb_posix_openat(int root, const char *path, uint64_t flags);
+
+/* An O_PATH descriptor, and what it leads to. */
+FB_MUST_CHECK int fb_posix_look_at(int root, const char *path, int *ret_fd, struct stat *ret_st);
+
+/* The name that leads to the very inode of a descriptor. */
+void fb_posix_proc_path(char path[FB_POSIX_PROC_SIZE], int fd);
 
 /* The negative errno of the last system call; FB_POSIX_AGAIN for the kernel's own ESTALE, which
  * means a stale handle and not what -ESTALE says here. */
 FB_MUST_CHECK int fb_posix_errno(void);
+/* The same after a call with such a name: a missing /proc would give ENOENT, and so does a server on
+ * which the file vanished after it was found. Neither says that the name does not exist. */
+FB_MUST_CHECK int fb_posix_proc_errno(void);
 
 void fb_posix_attr(const struct stat *st, struct fb_attr *ret_attr);
 
@@ -87,18 +99,59 @@ FB_MUST_CHECK int fb_posix_getxattr(int root, struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_listxattr(int root, struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_statfs(int root, struct fb_source_job *job);
 
-/* ---- listings -------------------------------------------------------------------------------- */
+/* ---- handles --------------------------------------------------------------------------------- */
 
-struct fb_posix_dirs {
+struct fb_posix_handles {
     struct fb_mutex lock; /* rank SOURCE */
     struct fb_list open;
 };
 
-void fb_posix_dirs_init(struct fb_posix_dirs *dirs);
-void fb_posix_dirs_destroy(struct fb_posix_dirs *dirs); /* closes those left */
+/* First in what an operation keeps of an open file or directory. */
+struct fb_posix_handle {
+    struct fb_source_handle base;
+    struct fb_list link;
+    int fd;
+};
 
-FB_MUST_CHECK int fb_posix_opendir(struct fb_posix_dirs *dirs, int root, struct fb_source_job *job);
+/* Makes a handle of `size` bytes, zeroed but for this struct, gives it to the job, and takes the
+ * descriptor over. NULL without memory. */
+FB_MUST_CHECK void *fb_posix_handle_new(struct fb_posix_handles *handles, size_t size, int *fd,
+                                        struct fb_source_job *job);
+void fb_posix_handle_close(struct fb_posix_handles *handles, struct fb_source_handle *base);
+
+static inline int fb_posix_handle_fd(const struct fb_source_job *job)
+{
+    return FB_CONTAINER_OF(job->handle, struct fb_posix_handle, base)->fd;
+}
+
+FB_MUST_CHECK int fb_posix_opendir(struct fb_posix_handles *handles, int root,
+                                   struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_readdir(struct fb_source_job *job);
-void fb_posix_closedir(struct fb_posix_dirs *dirs, struct fb_source_handle *base);
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* The directory that holds the last component of `path`, and that component. */
+FB_MUST_CHECK int fb_posix_open_parent(int root, const char *path, int *ret_fd,
+                                       char ret_name[FB_NAME_MAX + 1]);
+
+/* What was just made belongs to whom it was made for, with the mode that was asked for. `fd` is the
+ * thing itself, open or O_PATH; `parent` its directory. */
+void fb_posix_hand_over(int fd, int parent, const struct fb_source_job *job, uint32_t mode);
+
+FB_MUST_CHECK int fb_posix_open(struct fb_posix_handles *handles, int root,
+                                struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_fstat(struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_pread(struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_write(struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_commit(struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_fallocate(struct fb_source_job *job);
+
+FB_MUST_CHECK int fb_posix_setattr(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_mknod(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_symlink(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_link(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_unlink(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_rename(int root, struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_setxattr(int root, struct fb_source_job *job);
 
 #endif

@@ -256,7 +256,8 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
         source->stats.stuck--;
     if (won) {
         source->stats.errors += fb_source_is_outage(result);
-        source->stats.bytes_read += result == 0 ? job->bytes : 0;
+        if (result == 0 && (job->op == FB_SOURCE_READ || job->op == FB_SOURCE_PREAD))
+            source->stats.bytes_read += job->bytes;
     }
     if (is_probe(job))
         back = probe_answered(source, job, result);

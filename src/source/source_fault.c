@@ -5,9 +5,9 @@
  *     start ──► WAIT for latency and jitter ──► fails, or goes to the inner source
  *        └────► hung, until let go ─┘                     └─► SEND: bandwidth ──► finish
  *
- * Bandwidth is a virtual clock: the moment at which the line is free again. Each READ moves it on
- * by what its bytes cost and is answered then. The lock (rank FAULT) guards settings, dice, clock,
- * heap, hung jobs and directories; no function of either source is called under it.
+ * Bandwidth is a virtual clock: the moment at which the line is free again. Each READ
+ * and WRITE moves it on by what its bytes cost and is answered then. The lock (rank FAULT) guards settings, dice, clock,
+ * heap, hung jobs and handles; no function of either source is called under it.
  */
 #include "source/source_fault.h"
 
@@ -36,8 +36,8 @@ struct fault {
     struct fb_rand dice;
     int64_t line_free_ns;
     struct fb_due_heap due;
-    struct fb_list hung; /* of struct step */
-    struct fb_list dirs; /* of struct fault_dir */
+    struct fb_list hung;    /* of struct step */
+    struct fb_list handles; /* of struct fault_handle */
 };
 
 enum stage {
@@ -56,7 +56,7 @@ struct step {
     double keep; /* share of the bytes to keep; 1 but for a READ to be cut short */
 };
 
-struct fault_dir {
+struct fault_handle {
     struct fb_source_handle base;
     struct fb_list link;
     struct fb_source_handle *inner;
@@ -103,20 +103,30 @@ static void schedule(struct fault *fault, struct step *step, int64_t at_ns)
 
 /* ---- the inner source ------------------------------------------------------------------------ */
 
-static int wrap_dir(struct fault *fault, struct fb_source_job *outer,
-                    struct fb_source_handle *inner)
+static int wrap_handle(struct fault *fault, struct fb_source_job *outer,
+                       struct fb_source_handle *inner)
 {
-    struct fault_dir *dir = fb_alloc(sizeof *dir);
+    struct fault_handle *handle = fb_alloc(sizeof *handle);
 
-    /* Without memory the inner directory stays open until the source is closed. */
-    if (!dir)
+    /* Without memory the inner one stays open until the source is closed. */
+    if (!handle)
         return -ENOMEM;
-    dir->inner = inner;
-    outer->handle = &dir->base;
+    handle->inner = inner;
+    outer->handle = &handle->base;
     fb_mutex_lock(&fault->lock);
-    fb_list_push_back(&fault->dirs, &dir->link);
+    fb_list_push_back(&fault->handles, &handle->link);
     fb_mutex_unlock(&fault->lock);
     return 0;
+}
+
+static bool gives_handle(enum fb_source_op op)
+{
+    return op == FB_SOURCE_OPENDIR || op == FB_SOURCE_OPEN;
+}
+
+static bool takes_data(enum fb_source_op op)
+{
+    return op == FB_SOURCE_WRITE || op == FB_SOURCE_SETXATTR;
 }
 
 static int take_answer(struct step *step, struct fb_source_job *inner)
@@ -127,14 +137,17 @@ static int take_answer(struct step *step, struct fb_source_job *inner)
     if (inner->result == -ETIMEDOUT || inner->result == -ESHUTDOWN)
         return inner->result;
     outer->bytes = inner->bytes;
-    if (step->keep < 1)
+    if (step->keep < 1 && inner->op != FB_SOURCE_WRITE)
         outer->bytes = (uint64_t)((double)inner->bytes * step->keep);
     outer->attr = inner->attr;
-    outer->data = fb_steal(inner->data);
-    outer->data_len = inner->data_len;
+    outer->direct = inner->direct;
     outer->statfs = inner->statfs;
-    if (inner->result == 0 && inner->op == FB_SOURCE_OPENDIR)
-        return wrap_dir(step->fault, outer, inner->handle);
+    if (!takes_data(inner->op)) {
+        outer->data = fb_steal(inner->data);
+        outer->data_len = inner->data_len;
+    }
+    if (inner->result == 0 && gives_handle(inner->op))
+        return wrap_handle(step->fault, outer, inner->handle);
     return inner->result;
 }
 
@@ -167,6 +180,23 @@ static void inner_done(struct fb_source_job *inner)
         finish(step, step->result);
 }
 
+/* What the inner source may still read when nobody waits for the outer job any more. */
+static bool copy_memory(struct fb_source_job *job, const struct fb_source_job *outer)
+{
+    if (outer->path2 && !(job->path2 = fb_strdup(outer->path2)))
+        return false;
+    if (!takes_data(outer->op) || !outer->data)
+        return true;
+    job->data = malloc(outer->data_len + 1);
+    if (!job->data)
+        return false;
+    memcpy(job->data, outer->data, outer->data_len);
+    job->data_len = outer->data_len;
+    for (unsigned i = 0; i < outer->iov_count; i++)
+        job->iov[i].iov_base = job->data + ((char *)outer->iov[i].iov_base - outer->data);
+    return true;
+}
+
 static struct fb_source_job *inner_job(const struct fb_source_job *outer)
 {
     struct fb_source_job *job = fb_source_job_new(outer->op, outer->path);
@@ -189,8 +219,17 @@ static struct fb_source_job *inner_job(const struct fb_source_job *outer)
     job->want_attrs = outer->want_attrs;
     memcpy(job->name, outer->name, sizeof job->name);
     job->urgent = outer->urgent;
-    if (outer->op == FB_SOURCE_READDIR)
-        job->handle = FB_CONTAINER_OF(outer->handle, struct fault_dir, base)->inner;
+    job->flags = outer->flags;
+    job->mode = outer->mode;
+    job->set = outer->set;
+    job->length = outer->length;
+    job->attr = outer->attr;
+    if (outer->handle && !gives_handle(outer->op))
+        job->handle = FB_CONTAINER_OF(outer->handle, struct fault_handle, base)->inner;
+    if (!copy_memory(job, outer)) {
+        fb_source_job_put(job);
+        return NULL;
+    }
     return job;
 }
 
@@ -212,20 +251,20 @@ static void advance(struct step *step)
     fb_source_submit(step->fault->inner, job);
 }
 
-/* Without memory the directory stays open until the source is closed. */
-static void close_dir(struct fault *fault, struct fb_source_handle *base)
+/* Without memory it stays open until the source is closed. */
+static void close_handle(struct fault *fault, struct fb_source_handle *base)
 {
-    struct fault_dir *dir = FB_CONTAINER_OF(base, struct fault_dir, base);
+    struct fault_handle *handle = FB_CONTAINER_OF(base, struct fault_handle, base);
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);
 
     if (!job)
         return;
     fb_mutex_lock(&fault->lock);
-    fb_list_remove(&dir->link);
+    fb_list_remove(&handle->link);
     fb_mutex_unlock(&fault->lock);
-    job->handle = dir->inner;
+    job->handle = handle->inner;
     job->done = fb_source_job_put;
-    free(dir);
+    free(handle);
     fb_source_submit(fault->inner, job);
 }
 
@@ -239,7 +278,7 @@ static void fault_start(void *backend, struct fb_source_job *job)
     bool at_once = false, closing;
 
     if (job->op == FB_SOURCE_CLOSE) {
-        close_dir(fault, job->handle);
+        close_handle(fault, job->handle);
         fb_source_job_finish(job, 0);
         return;
     }
@@ -331,8 +370,8 @@ static void fault_destroy(void *backend)
     struct fault *fault = backend;
     struct fb_list *it, *tmp;
 
-    FB_LIST_FOREACH (it, tmp, &fault->dirs)
-        free(FB_LIST_ENTRY(it, struct fault_dir, link));
+    FB_LIST_FOREACH (it, tmp, &fault->handles)
+        free(FB_LIST_ENTRY(it, struct fault_handle, link));
     fb_due_destroy(&fault->due);
     fb_cond_destroy(&fault->wake);
     fb_mutex_destroy(&fault->lock);
@@ -373,7 +412,7 @@ int fb_source_fault_open(struct fb_source *inner, const struct fb_fault_config *
     fb_mutex_init(&fault->lock, FB_RANK_FAULT);
     fb_cond_init(&fault->wake);
     fb_list_init(&fault->hung);
-    fb_list_init(&fault->dirs);
+    fb_list_init(&fault->handles);
     r = fb_due_create(&fault->due, FB_SOURCE_JOBS_MAX + FB_SOURCE_PROBES_MAX);
     if (r == 0 && !uri)
         r = -ENOMEM;

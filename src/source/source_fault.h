@@ -15,7 +15,7 @@
 struct fb_fault_config {
     int64_t latency_ns; /* before each job */
     int64_t jitter_ns;  /* plus 0 to this, uniform */
-    uint64_t bandwidth; /* bytes a second over all READs together; 0: no limit */
+    uint64_t bandwidth; /* bytes a second over all READs and WRITEs; 0: no limit */
     double error;       /* share of jobs that fail ... */
     int error_code;     /* ... with this (positive) errno; 0: EIO */
     double short_read; /* share of READs cut short, with result 0: a backend that breaks its word */

@@ -15,19 +15,103 @@
 
 struct posix {
     struct fb_posix_base *base;
-    struct fb_posix_dirs dirs;
+    struct fb_posix_handles handles;
     struct fb_posix_pool *pool;
 };
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+void *fb_posix_handle_new(struct fb_posix_handles *handles, size_t size, int *fd,
+                          struct fb_source_job *job)
+{
+    struct fb_posix_handle *handle = fb_alloc(size);
+
+    if (!handle)
+        return NULL;
+    handle->fd = fb_steal_fd(fd);
+    fb_mutex_lock(&handles->lock);
+    fb_list_push_back(&handles->open, &handle->link);
+    fb_mutex_unlock(&handles->lock);
+    job->handle = &handle->base;
+    return handle;
+}
+
+static void free_handle(struct fb_posix_handle *handle)
+{
+    close(handle->fd);
+    free(handle);
+}
+
+void fb_posix_handle_close(struct fb_posix_handles *handles, struct fb_source_handle *base)
+{
+    struct fb_posix_handle *handle = FB_CONTAINER_OF(base, struct fb_posix_handle, base);
+
+    fb_mutex_lock(&handles->lock);
+    fb_list_remove(&handle->link);
+    fb_mutex_unlock(&handles->lock);
+    free_handle(handle);
+}
+
+static void destroy_handles(struct fb_posix_handles *handles)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &handles->open)
+        free_handle(FB_LIST_ENTRY(it, struct fb_posix_handle, link));
+    fb_mutex_destroy(&handles->lock);
+}
+
+/* ---- one job --------------------------------------------------------------------------------- */
+
+/* What is in the hands of those who opened it goes on, whatever the root is now. */
+static bool by_handle(const struct fb_source_job *job)
+{
+    return job->handle && job->op != FB_SOURCE_OPENDIR && job->op != FB_SOURCE_OPEN;
+}
+
+static int run_change(struct posix *posix, int root, struct fb_source_job *job)
+{
+    switch (job->op) {
+    case FB_SOURCE_OPEN:
+        return fb_posix_open(&posix->handles, root, job);
+    case FB_SOURCE_PREAD:
+        return fb_posix_pread(job);
+    case FB_SOURCE_WRITE:
+        return fb_posix_write(job);
+    case FB_SOURCE_COMMIT:
+        return fb_posix_commit(job);
+    case FB_SOURCE_FALLOCATE:
+        return fb_posix_fallocate(job);
+    case FB_SOURCE_SETATTR:
+        return fb_posix_setattr(root, job);
+    case FB_SOURCE_MKNOD:
+        return fb_posix_mknod(root, job);
+    case FB_SOURCE_SYMLINK:
+        return fb_posix_symlink(root, job);
+    case FB_SOURCE_LINK:
+        return fb_posix_link(root, job);
+    case FB_SOURCE_UNLINK:
+    case FB_SOURCE_RMDIR:
+        return fb_posix_unlink(root, job);
+    case FB_SOURCE_RENAME:
+        return fb_posix_rename(root, job);
+    case FB_SOURCE_SETXATTR:
+    case FB_SOURCE_REMOVEXATTR:
+        return fb_posix_setxattr(root, job);
+    default:
+        return -ENOSYS;
+    }
+}
 
 static int run_op(struct posix *posix, int root, struct fb_source_job *job)
 {
     switch (job->op) {
     case FB_SOURCE_STAT:
-        return fb_posix_stat(root, job);
+        return job->handle ? fb_posix_fstat(job) : fb_posix_stat(root, job);
     case FB_SOURCE_READ:
         return fb_posix_read(root, job);
     case FB_SOURCE_OPENDIR:
-        return fb_posix_opendir(&posix->dirs, root, job);
+        return fb_posix_opendir(&posix->handles, root, job);
     case FB_SOURCE_READDIR:
         return fb_posix_readdir(job);
     case FB_SOURCE_READLINK:
@@ -39,17 +123,19 @@ static int run_op(struct posix *posix, int root, struct fb_source_job *job)
     case FB_SOURCE_STATFS:
         return fb_posix_statfs(root, job);
     default:
-        return -ENOSYS;
+        return run_change(posix, root, job);
     }
 }
 
-/* Takes back what an operation gave that must not be answered. */
+/* Takes back what an operation gave that must not be answered. What it was given stays. */
 static void undo(struct posix *posix, struct fb_source_job *job)
 {
-    if (job->op == FB_SOURCE_OPENDIR && job->handle) {
-        fb_posix_closedir(&posix->dirs, job->handle);
+    if ((job->op == FB_SOURCE_OPENDIR || job->op == FB_SOURCE_OPEN) && job->handle) {
+        fb_posix_handle_close(&posix->handles, job->handle);
         job->handle = NULL;
     }
+    if (job->op == FB_SOURCE_WRITE || job->op == FB_SOURCE_SETXATTR)
+        return;
     free(job->data);
     job->data = NULL;
     job->data_len = 0;
@@ -69,9 +155,10 @@ static int try_job(struct posix *posix, struct fb_source_job *job)
     if (r == 0)
         r = fb_posix_root_check(
             posix->base, root, result == -ENOENT || result == -ENOTDIR || result == FB_POSIX_AGAIN);
-    /* A listing goes on in the directory it was opened in, whatever the root is now. */
-    if (r == FB_POSIX_ROOT_CHANGED && job->op != FB_SOURCE_READDIR)
-        result = FB_POSIX_AGAIN;
+    /* What was changed was changed in a tree that is no longer the source, and is not changed a
+     * second time. */
+    if (r == FB_POSIX_ROOT_CHANGED && !by_handle(job))
+        result = result == 0 && job->op >= FB_SOURCE_OPEN ? -EIO : FB_POSIX_AGAIN;
     fb_posix_root_put(root);
     return r < 0 ? r : result;
 }
@@ -82,7 +169,7 @@ static int run(void *arg, struct fb_source_job *job)
     int r = FB_POSIX_AGAIN;
 
     if (job->op == FB_SOURCE_CLOSE) {
-        fb_posix_closedir(&posix->dirs, job->handle);
+        fb_posix_handle_close(&posix->handles, job->handle);
         return 0;
     }
     for (int i = 0; i < TRIES_MAX && r == FB_POSIX_AGAIN; i++) {
@@ -115,7 +202,7 @@ static void posix_destroy(void *backend)
     struct posix *posix = backend;
 
     fb_posix_pool_destroy(posix->pool);
-    fb_posix_dirs_destroy(&posix->dirs);
+    destroy_handles(&posix->handles);
     fb_posix_base_destroy(posix->base);
     free(posix);
 }
@@ -226,7 +313,8 @@ int fb_source_posix_open(const struct fb_posix_config *config, struct fb_source 
 
     if (r < 0)
         return fb_error_set(err, r, "cannot open the source %s: %s", config->root, fb_strerror(r));
-    fb_posix_dirs_init(&posix->dirs);
+    fb_mutex_init(&posix->handles.lock, FB_RANK_SOURCE);
+    fb_list_init(&posix->handles.open);
     r = fb_posix_pool_create(config->threads ? config->threads : FB_POSIX_THREADS_DEFAULT, run,
                              posix, &posix->pool);
     uri = fb_asprintf("file://%s", posix->base->path);
