@@ -31,6 +31,8 @@ struct cli_command {
     /* Flags beside those, and names (ended by NULL) of those that mean nothing here; NULL: none. */
     const struct fb_setting *(*own)(size_t *ret_count);
     const char *const *without;
+    /* What --help ends with; NULL: nothing more. */
+    void (*more)(FILE *out);
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 };
 

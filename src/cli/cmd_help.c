@@ -107,6 +107,8 @@ void cli_print_help(const struct cli_command *command, FILE *out)
     }
     if (command == &cli_status)
         print_fields(out);
+    if (command->more)
+        command->more(out);
 }
 
 /* ---- the manual page ---- */

@@ -385,6 +385,25 @@ static int run(int argc, char **argv)
     return status;
 }
 
+/* ---- help ---- */
+
+static void more(FILE *out)
+{
+    const char *summary;
+    const char *name;
+
+    fputs("\nPolicies:\n", out);
+    for (const struct fb_sim_policy *const *p = fb_sim_policies(); *p; p++) {
+        fprintf(out, "  %-14s %s\n", (*p)->name, (*p)->summary);
+        for (const struct fb_sim_param *k = (*p)->params; k && k->key; k++)
+            fprintf(out, "      :%s=%g  %s (%g to %g)\n", k->key, k->fallback, k->help, k->min,
+                    k->max);
+    }
+    fputs("\nFormats:\n", out);
+    for (size_t i = 0; (name = fb_trace_format_at(i, &summary)); i++)
+        fprintf(out, "  %-14s %s\n", name, summary);
+}
+
 const struct cli_command cli_sim = {
     .name = "sim",
     .synopsis = "TRACE [--policy NAME,...] [--size SIZE,...] [flags]",
@@ -394,5 +413,6 @@ const struct cli_command cli_sim = {
              "compressed with gzip or zstd, and may be - for standard input.",
     .example = "  forebay sim trace.oracleGeneral.zst --policy fifo,lru --size 1%,10%,1G\n",
     .table = flags,
+    .more = more,
     .run = run,
 };

@@ -97,6 +97,20 @@ static inline void fb_sim_move_to_head(struct fb_sim_node *node, struct fb_sim_l
     fb_sim_push_head(node, list, id);
 }
 
+/* What caches made of nodes have in common; the first member of their struct. */
+struct fb_sim_base {
+    struct fb_sim_node *node;
+    size_t objects;
+    uint64_t capacity;
+};
+
+/* A zeroed cache of `size` bytes that begins with a base; NULL without memory. */
+FB_MUST_CHECK void *fb_sim_base_new(const struct fb_sim_setup *setup, size_t size);
+
+/* reserve() and destroy() for caches that keep nothing else per object. */
+FB_MUST_CHECK int fb_sim_base_reserve(void *cache, size_t objects);
+void fb_sim_base_destroy(void *cache);
+
 /* Asks for the node of a request to come, so that it is there when its turn comes. */
 static inline void fb_sim_prefetch(const struct fb_sim_node *node, const struct fb_sim_batch *batch,
                                    size_t i)

@@ -7,12 +7,13 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "sim/cache.h"
+#include "sim/node.h"
 
 static const struct fb_sim_policy *const policies[] = {
-    &fb_sim_fifo,
-    &fb_sim_lru,
-    NULL,
+    &fb_sim_fifo,        &fb_sim_lru,  &fb_sim_clock,      &fb_sim_slru,    &fb_sim_lfu,
+    &fb_sim_2q,          &fb_sim_arc,  &fb_sim_lirs,       &fb_sim_s3fifo,  &fb_sim_sieve,
+    &fb_sim_lhd,         &fb_sim_gdsf, &fb_sim_hyperbolic, &fb_sim_uniform, &fb_sim_belady,
+    &fb_sim_belady_size, NULL,
 };
 
 const struct fb_sim_policy *const *fb_sim_policies(void)
@@ -45,4 +46,29 @@ int fb_sim_grow(void *array_pointer, size_t *count, size_t wanted, size_t size)
     *array = grown;
     *count = wanted;
     return 0;
+}
+
+void *fb_sim_base_new(const struct fb_sim_setup *setup, size_t size)
+{
+    struct fb_sim_base *base = fb_alloc(size);
+
+    if (base)
+        base->capacity = setup->capacity;
+    return base;
+}
+
+int fb_sim_base_reserve(void *cache, size_t objects)
+{
+    struct fb_sim_base *base = cache;
+
+    return fb_sim_grow(&base->node, &base->objects, objects, sizeof *base->node);
+}
+
+void fb_sim_base_destroy(void *cache)
+{
+    struct fb_sim_base *base = cache;
+
+    if (base)
+        free(base->node);
+    free(base);
 }

@@ -8,5 +8,19 @@
 
 extern const struct fb_sim_policy fb_sim_fifo;
 extern const struct fb_sim_policy fb_sim_lru;
+extern const struct fb_sim_policy fb_sim_clock;
+extern const struct fb_sim_policy fb_sim_slru;
+extern const struct fb_sim_policy fb_sim_lfu;
+extern const struct fb_sim_policy fb_sim_2q;
+extern const struct fb_sim_policy fb_sim_arc;
+extern const struct fb_sim_policy fb_sim_lirs;
+extern const struct fb_sim_policy fb_sim_s3fifo;
+extern const struct fb_sim_policy fb_sim_sieve;
+extern const struct fb_sim_policy fb_sim_lhd;
+extern const struct fb_sim_policy fb_sim_gdsf;
+extern const struct fb_sim_policy fb_sim_hyperbolic;
+extern const struct fb_sim_policy fb_sim_uniform;
+extern const struct fb_sim_policy fb_sim_belady;
+extern const struct fb_sim_policy fb_sim_belady_size;
 
 #endif
