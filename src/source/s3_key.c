@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "core/mem.h"
+#include "source/s3_text.h"
 
 #define SCHEME "s3://"
 
@@ -100,17 +101,6 @@ uint64_t fb_s3_ino(const char *key, size_t len)
     return hash > 1 ? hash : hash + 2;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 ssize_t fb_s3_decode(char *text, size_t len)
 {
     size_t to = 0;
@@ -121,8 +111,8 @@ ssize_t fb_s3_decode(char *text, size_t len)
         if (c == '+') {
             c = ' ';
         } else if (c == '%') {
-            int high = from + 2 < len ? hex_digit(text[from + 1]) : -1;
-            int low = from + 2 < len ? hex_digit(text[from + 2]) : -1;
+            int high = from + 2 < len ? fb_s3_hex_digit(text[from + 1]) : -1;
+            int low = from + 2 < len ? fb_s3_hex_digit(text[from + 2]) : -1;
 
             if (high < 0 || low < 0)
                 return -EBADMSG;

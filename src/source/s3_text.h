@@ -39,6 +39,18 @@ static inline bool fb_s3_text_ok(const struct fb_s3_text *text)
     return !text->broken;
 }
 
+/* 0 to 15, or -1. */
+static inline int fb_s3_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
 /* As a string, never NULL. */
 static inline const char *fb_s3_text_string(const struct fb_s3_text *text)
 {
