@@ -9,8 +9,7 @@
 #include "cli/listing.h"
 #include "core/mem.h"
 #include "core/units.h"
-#include "epoch/shuffle.h"
-#include "epoch/split.h"
+#include "epoch/plan.h"
 
 struct options {
     unsigned sampler;
@@ -34,14 +33,10 @@ struct options {
     bool print;
 };
 
-/* What is printed: epochs of one rank, all of it or one worker's part. */
+/* What is printed: all that the rank reads, or one worker's part. */
 struct view {
-    struct fb_names *names;
-    struct fb_shuffle shuffle;
-    struct fb_split split;
-    uint32_t *order; /* of an epoch */
-    uint64_t first_epoch;
-    uint64_t epochs;
+    const struct fb_names *names;
+    struct fb_plan *plan;
     bool one_worker;
     uint32_t worker;
 };
@@ -95,7 +90,7 @@ static const struct fb_setting table[] = {
     {"first-epoch", 0, FB_SETTING_UINT, FIELD(first_epoch), "0", NULL, "N", "The first of them",
      "Output"},
     {"sizes", 0, FB_SETTING_BOOL, FIELD(sizes), "no", NULL, NULL,
-     "Ask for the size of every file, for the summary", "Output"},
+     "Ask for the size of every file, for the summary without --print", "Output"},
     {"print", 0, FB_SETTING_BOOL, FIELD(print), "no", NULL, NULL,
      "Write a line `epoch path` for each access, paths relative to DIR", "Output"},
 };
@@ -116,68 +111,62 @@ static uint32_t narrow(uint64_t value)
 
 static int take_worker(const struct options *o, struct view *v, struct fb_error *err)
 {
-    uint32_t workers = v->split.workers ? v->split.workers : 1;
+    uint64_t workers = fb_max_u64(o->workers, 1);
     char *end;
     unsigned long number;
 
     if (!o->worker)
         return 0;
     number = strtoul(o->worker, &end, 10);
-    if (!*o->worker || *end || number >= workers)
-        return fb_error_set(err, -EINVAL, "--worker: '%s' is none of the %u, counted from 0",
-                            o->worker, workers);
+    if (*o->worker < '0' || *o->worker > '9' || *end || number >= workers)
+        return fb_error_set(err, -EINVAL,
+                            "--worker: '%s' is none of the %" PRIu64 ", counted from 0", o->worker,
+                            workers);
     v->one_worker = true;
     v->worker = (uint32_t)number;
     return 0;
 }
 
-static int take_options(const struct options *o, struct view *v, struct fb_error *err)
+static int make_plan(const struct options *o, struct view *v, struct fb_error *err)
 {
-    const struct fb_sampler *sampler = fb_samplers[o->sampler];
-    struct fb_shuffle_spec spec = {
-        .sampler = sampler,
-        .seed = o->seed,
-        .count = fb_names_count(v->names),
-        .rule = (enum fb_epoch_rule)o->rule,
-        .generator = (enum fb_torch_generator)o->generator,
-        .persistent_workers = o->persistent_workers,
-        .old_randperm = o->randperm == 1,
+    struct fb_plan_spec spec = {
+        .shuffle =
+            {
+                .sampler = fb_samplers[o->sampler],
+                .seed = o->seed,
+                .rule = (enum fb_epoch_rule)o->rule,
+                .generator = (enum fb_torch_generator)o->generator,
+                .persistent_workers = o->persistent_workers,
+                .old_randperm = o->randperm == 1,
+            },
+        .split =
+            {
+                .world = narrow(o->world),
+                .rank = narrow(o->rank),
+                .batch = narrow(o->batch),
+                .workers = narrow(o->workers),
+                .drop_last = o->drop_last,
+                .drop_uneven = o->sampler_drop_last,
+            },
+        .first_epoch = o->first_epoch,
     };
-    int rc = fb_shuffle_init(&v->shuffle, &spec, err);
+    int rc = take_worker(o, v, err);
 
-    v->split = (struct fb_split){
-        .count = spec.count,
-        .world = narrow(o->world),
-        .rank = narrow(o->rank),
-        .batch = narrow(o->batch),
-        .workers = narrow(o->workers),
-        .drop_last = o->drop_last,
-        .drop_uneven = o->sampler_drop_last,
-    };
-    v->first_epoch = o->first_epoch;
-    v->epochs = o->epochs;
-    if (rc == 0)
-        rc = fb_split_check(&v->split, err);
-    if (rc == 0 && v->split.world > 1 && !sampler->can_split)
-        rc = fb_error_set(err, -EINVAL,
-                          "--world: with %s every process reads everything; write --sampler "
-                          "torch-distributed, or leave --world out",
-                          sampler->name);
-    return rc ? rc : take_worker(o, v, err);
+    return rc ? rc : fb_plan_new(&spec, v->names, &v->plan, err);
 }
 
 /* ---- output ---- */
 
-static void print_access(const struct view *v, uint64_t epoch, uint64_t k)
+static void print_access(const struct view *v, uint64_t k)
 {
-    uint32_t file = v->order[fb_split_position(&v->split, k)];
+    const struct fb_epoch *epoch = fb_plan_current(v->plan);
     char path[FB_NAMES_PATH_SIZE];
-    size_t len = fb_names_path(v->names, file, path);
+    size_t len = fb_names_path(v->names, fb_plan_file(v->plan, epoch, k), path);
     bool plain = true;
 
     for (size_t i = 0; i < len; i++)
         plain = plain && (unsigned char)path[i] >= 0x20 && path[i] != 0x7f;
-    printf("%" PRIu64 " ", epoch);
+    printf("%" PRIu64 " ", epoch->number);
     if (plain)
         fwrite(path, 1, len, stdout);
     else
@@ -185,46 +174,61 @@ static void print_access(const struct view *v, uint64_t epoch, uint64_t k)
     fputc('\n', stdout);
 }
 
-static void print_epoch(const struct view *v, uint64_t epoch)
+static void print_epoch(const struct view *v)
 {
-    uint64_t samples = fb_split_samples(&v->split);
+    const struct fb_split *split = fb_plan_split(v->plan);
+    uint64_t samples = fb_split_samples(split);
     uint64_t k;
 
     if (v->one_worker) {
-        for (uint64_t j = 0; fb_split_worker_sample(&v->split, v->worker, j, &k); j++)
-            print_access(v, epoch, k);
+        for (uint64_t j = 0; fb_split_worker_sample(split, v->worker, j, &k); j++)
+            print_access(v, k);
         return;
     }
     for (k = 0; k < samples; k++)
-        print_access(v, epoch, k);
+        print_access(v, k);
 }
 
-static int print_epochs(struct view *v)
+static int print_epochs(const struct view *v, uint64_t epochs)
 {
-    for (uint64_t epoch = 0; epoch < v->first_epoch + v->epochs && !ferror(stdout); epoch++) {
-        fb_shuffle_next(&v->shuffle, v->order);
-        if (epoch >= v->first_epoch)
-            print_epoch(v, epoch);
+    int rc = 0;
+
+    for (uint64_t i = 0; rc == 0 && i < epochs && !ferror(stdout); i++) {
+        print_epoch(v);
+        if (i + 1 < epochs)
+            rc = fb_plan_advance(v->plan);
     }
-    return CLI_OK;
+    return rc ? cli_fail(CLI_FAILED, "out of memory for the next epoch") : CLI_OK;
+}
+
+static uint64_t sum_sizes(const struct fb_names *names)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < fb_names_count(names); i++)
+        bytes += fb_names_size(names, i);
+    return bytes;
 }
 
 static int print_summary(const struct view *v, const struct options *o)
 {
-    const struct fb_split *s = &v->split;
+    const struct fb_epoch *epoch = fb_plan_current(v->plan);
+    const struct fb_split *s = fb_plan_split(v->plan);
     char text[FB_UNITS_TEXT_MAX];
-    uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < s->count && o->sizes; i++)
-        bytes += fb_names_size(v->names, i);
-    printf("files      %u, in the order %s\n", s->count, o->order);
+    printf("files     %u, in the order %s\n", s->count, o->order);
     if (o->sizes)
-        printf("bytes      %s\n", fb_format_size(text, bytes));
-    printf("sampler    %s, seed %" PRIu64 "\n", v->shuffle.spec.sampler->name, o->seed);
-    printf("reader     rank %u of %u, batches of %u, workers: %u\n", s->rank, s->world, s->batch,
+        printf("bytes     %s\n", fb_format_size(text, sum_sizes(v->names)));
+    printf("sampler   %s, seed %" PRIu64 "\n", fb_samplers[o->sampler]->name, o->seed);
+    printf("reader    rank %u of %u, batches of %u, workers: %u\n", s->rank, s->world, s->batch,
            s->workers);
-    printf("an epoch   %" PRIu64 " accesses in %" PRIu64 " batches\n", fb_split_samples(s),
-           fb_split_batches(s));
+    printf("an epoch  %" PRIu64 " accesses", fb_split_samples(s));
+    if (o->sizes && epoch->chunk_count) {
+        const struct fb_chunk *last = &epoch->chunks[epoch->chunk_count - 1];
+
+        printf(", %s", fb_format_size(text, last->offset + last->bytes));
+    }
+    printf(", in %u chunks, a batch each\n", epoch->chunk_count);
     return CLI_OK;
 }
 
@@ -233,22 +237,23 @@ static int plan(const char *dir, const struct options *o)
     struct cli_listing how = {
         .dir = dir, .order = o->order, .extensions = o->extensions, .with_sizes = o->sizes};
     struct fb_error error = {""};
-    FB_AUTO_FREE struct view *v = fb_alloc(sizeof *v);
-    int status = CLI_OK;
-    int rc = v ? cli_list(&how, &v->names, &error) : -ENOMEM;
+    struct fb_names *names = NULL;
+    struct view v = {0};
+    int status;
+    int rc = cli_list(&how, &names, &error);
 
     if (rc)
-        return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
-    v->order = fb_alloc_array(fb_names_count(v->names), sizeof *v->order);
-    if (!v->order)
-        status = cli_fail(CLI_FAILED, "out of memory for an order of %u files",
-                          fb_names_count(v->names));
-    else if (take_options(o, v, &error) != 0)
+        return cli_fail(rc == -EINVAL ? CLI_USAGE : CLI_FAILED, "%s", error.text);
+    v.names = names;
+    rc = make_plan(o, &v, &error);
+    if (rc == -EINVAL)
         status = cli_usage(&cli_plan, "%s", error.text);
+    else if (rc)
+        status = cli_fail(CLI_FAILED, "%s", error.text);
     else
-        status = o->print ? print_epochs(v) : print_summary(v, o);
-    free(v->order);
-    fb_names_free(v->names);
+        status = o->print ? print_epochs(&v, o->epochs) : print_summary(&v, o);
+    fb_plan_free(v.plan);
+    fb_names_free(names);
     return status;
 }
 

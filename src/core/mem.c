@@ -3,6 +3,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 
 void *fb_alloc(size_t size)
 {
@@ -13,6 +16,21 @@ void *fb_alloc(size_t size)
 void *fb_alloc_array(size_t count, size_t size)
 {
     return calloc(count ? count : 1, size ? size : 1);
+}
+
+void *fb_alloc_large(size_t count, size_t size)
+{
+    size_t bytes;
+    void *p;
+
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - HUGE_PAGE_BYTES)
+        return NULL;
+    if (bytes < 2 * HUGE_PAGE_BYTES)
+        return fb_alloc(bytes);
+    p = aligned_alloc(HUGE_PAGE_BYTES, fb_align_up(bytes, HUGE_PAGE_BYTES));
+    if (p)
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* a wish; without, it is slower */
+    return p;
 }
 
 char *fb_strdup(const char *s)

@@ -14,6 +14,9 @@
 
 FB_MUST_CHECK void *fb_alloc(size_t size);
 FB_MUST_CHECK void *fb_alloc_array(size_t count, size_t size);
+/* For arrays of many megabytes that are read or written at random: on huge pages where the kernel
+ * gives them. Not zeroed; freed like the rest. */
+FB_MUST_CHECK void *fb_alloc_large(size_t count, size_t size);
 FB_MUST_CHECK char *fb_strdup(const char *s);
 FB_MUST_CHECK char *fb_asprintf(const char *format, ...) FB_PRINTF(1, 2);
 

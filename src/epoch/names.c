@@ -99,7 +99,7 @@ static int slots_make(struct slots *s, uint64_t count)
 {
     free(s->numbers);
     s->count = count;
-    s->numbers = fb_alloc_array(count, sizeof *s->numbers);
+    s->numbers = fb_alloc_large(count, sizeof *s->numbers);
     if (!s->numbers)
         return -ENOMEM;
     memset(s->numbers, 0xff, count * sizeof *s->numbers);
