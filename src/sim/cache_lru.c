@@ -27,23 +27,25 @@ static int create(const struct fb_sim_setup *setup, void **ret_cache, struct fb_
     return 0;
 }
 
-static void insert(struct lru *c, uint32_t id, uint32_t size)
+static inline void insert(struct fb_sim_node *node, struct fb_sim_list *list, uint64_t capacity,
+                          uint32_t id, uint32_t size)
 {
-    struct fb_sim_node *node = c->base.node;
-
-    if (size > c->base.capacity)
+    if (size > capacity)
         return;
-    while (c->list.size + size > c->base.capacity)
-        node[fb_sim_pop_tail(node, &c->list)].tag = 0;
+    while (list->size + size > capacity)
+        node[fb_sim_pop_tail(node, list)].tag = 0;
     node[id].size = size;
     node[id].tag = 1;
-    fb_sim_push_head(node, &c->list, id);
+    fb_sim_push_head(node, list, id);
 }
 
+/* The list is a local variable, so that its ends are in registers: each hit depends on the last. */
 static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hit)
 {
     struct lru *c = cache;
     struct fb_sim_node *node = c->base.node;
+    struct fb_sim_list list = c->list;
+    uint64_t capacity = c->base.capacity;
 
     for (size_t i = 0; i < batch->count; i++) {
         uint32_t id = batch->id[i];
@@ -51,10 +53,11 @@ static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hi
         fb_sim_prefetch(node, batch, i);
         ret_hit[i] = node[id].tag != 0;
         if (ret_hit[i])
-            fb_sim_move_to_head(node, &c->list, id);
+            fb_sim_move_to_head(node, &list, id);
         else
-            insert(c, id, batch->size[i]);
+            insert(node, &list, capacity, id, batch->size[i]);
     }
+    c->list = list;
     return 0;
 }
 

@@ -91,10 +91,21 @@ static inline uint32_t fb_sim_pop_tail(struct fb_sim_node *node, struct fb_sim_l
 static inline void fb_sim_move_to_head(struct fb_sim_node *node, struct fb_sim_list *list,
                                        uint32_t id)
 {
-    if (list->head == id)
+    uint32_t prev = node[id].prev;
+    uint32_t next = node[id].next;
+    uint32_t head = list->head;
+
+    if (head == id)
         return;
-    fb_sim_remove(node, list, id);
-    fb_sim_push_head(node, list, id);
+    node[prev].next = next;
+    if (next == FB_SIM_NONE)
+        list->tail = prev;
+    else
+        node[next].prev = prev;
+    node[id].prev = FB_SIM_NONE;
+    node[id].next = head;
+    node[head].prev = id;
+    list->head = id;
 }
 
 /* What caches made of nodes have in common; the first member of their struct. */
