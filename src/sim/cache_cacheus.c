@@ -51,7 +51,6 @@ struct rate {
     double now;
     double before;
     double hit_ratio;      /* of the last period */
-    double hit_ratio_gain; /* over the one before */
     unsigned stalls;
     uint64_t hits; /* in this period */
     uint64_t requests;
@@ -151,7 +150,6 @@ static void end_period(struct cacheus *c)
         change_rate(c, gain);
     }
     r->hit_ratio = hit_ratio;
-    r->hit_ratio_gain = gain;
     r->hits = 0;
     r->requests = 0;
 }
