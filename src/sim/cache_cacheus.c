@@ -50,7 +50,7 @@ struct past {
 struct rate {
     double now;
     double before;
-    double hit_ratio;      /* of the last period */
+    double hit_ratio; /* of the last period */
     unsigned stalls;
     uint64_t hits; /* in this period */
     uint64_t requests;

@@ -1,11 +1,14 @@
 #include "sim/spec.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/units.h"
+
+#define RANGE_SIZES 16
 
 /* How many words a comma makes of the text. */
 static size_t count_words(const char *text)
@@ -130,6 +133,14 @@ void fb_sim_free_policies(struct fb_sim_choice *choices, size_t count)
 
 /* ---- sizes ---- */
 
+static int wrong_size(const char *text, size_t len, struct fb_error *err)
+{
+    return fb_error_set(err, -EINVAL,
+                        "size '%.*s': write a share of the trace's footprint up to 100%%, a size "
+                        "like 512M, or a range like 0.1%%..100%%",
+                        (int)fb_min_u64(len, 64), text);
+}
+
 static int parse_size(struct fb_sim_size *size, const char *text, size_t len, struct fb_error *err)
 {
     int rc;
@@ -143,33 +154,76 @@ static int parse_size(struct fb_sim_size *size, const char *text, size_t len, st
     else
         rc = fb_parse_size(size->text, &size->amount);
     if (rc || (size->share < 0 && size->amount == 0) || size->share == 0)
-        return fb_error_set(err, -EINVAL,
-                            "size '%.64s': write a share of the trace's footprint up to 100%%, or "
-                            "a size like 512M",
-                            size->text);
+        return wrong_size(text, len, err);
     return 0;
+}
+
+/* Sizes between two, both included; `size` has room for RANGE_SIZES. */
+static int parse_range(struct fb_sim_size *size, const char *text, size_t len, size_t dots,
+                       struct fb_error *err)
+{
+    struct fb_sim_size *last = &size[RANGE_SIZES - 1];
+    int rc = parse_size(&size[0], text, dots, err);
+
+    if (rc == 0)
+        rc = parse_size(last, text + dots + 2, len - dots - 2, err);
+    if (rc)
+        return rc;
+    if ((size->share < 0) != (last->share < 0) || size->share > last->share ||
+        size->amount > last->amount)
+        return wrong_size(text, len, err);
+    for (size_t i = 1; i < RANGE_SIZES - 1; i++) {
+        double at = (double)i / (RANGE_SIZES - 1);
+
+        size[i].share = -1;
+        if (size->share >= 0) {
+            size[i].share = size->share * pow(last->share / size->share, at);
+            size[i].text = fb_asprintf("%.3g%%", size[i].share * 100);
+        } else {
+            size[i].amount = (uint64_t)((double)size->amount *
+                                        pow((double)last->amount / (double)size->amount, at));
+            size[i].text = fb_asprintf("%llu", (unsigned long long)size[i].amount);
+        }
+        if (!size[i].text)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Where the two dots of a range are; 0: it is none. */
+static size_t find_dots(const char *text, size_t len)
+{
+    const char *dots = memmem(text, len, "..", 2);
+
+    return dots ? (size_t)(dots - text) : 0;
 }
 
 int fb_sim_parse_sizes(const char *text, struct fb_sim_size **ret_sizes, size_t *ret_count,
                        struct fb_error *err)
 {
-    size_t count = count_words(text);
+    size_t words = count_words(text);
     struct fb_sim_size *sizes;
+    size_t count = 0;
+    int rc = 0;
 
-    if (count > FB_SIM_SPEC_MAX)
-        return fb_error_set(err, -EINVAL, "at most %d sizes can be given", FB_SIM_SPEC_MAX);
-    sizes = fb_alloc_array(count, sizeof *sizes);
+    if (words > FB_SIM_SPEC_MAX / RANGE_SIZES)
+        return fb_error_set(err, -EINVAL, "at most %d sizes can be given",
+                            FB_SIM_SPEC_MAX / RANGE_SIZES);
+    sizes = fb_alloc_array(words * RANGE_SIZES, sizeof *sizes);
     if (!sizes)
         return -ENOMEM;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < words && rc == 0; i++) {
         size_t len = strcspn(text, ",");
-        int rc = parse_size(&sizes[i], text, len, err);
+        size_t dots = find_dots(text, len);
 
-        if (rc) {
-            fb_sim_free_sizes(sizes, count);
-            return rc;
-        }
+        rc = dots ? parse_range(&sizes[count], text, len, dots, err)
+                  : parse_size(&sizes[count], text, len, err);
+        count += dots ? RANGE_SIZES : 1;
         text += len + 1;
+    }
+    if (rc) {
+        fb_sim_free_sizes(sizes, count);
+        return rc;
     }
     *ret_sizes = sizes;
     *ret_count = count;

@@ -3,13 +3,14 @@
  *
  *   lru,s3fifo:small=0.2,glcache        policies, with parameters
  *   1%,10%,1G                           sizes: of the footprint, or bytes (objects)
+ *   0.1%..100%                          sizes from .. to, 16 of them, each larger by one factor
  */
 #ifndef FB_SIM_SPEC_H
 #define FB_SIM_SPEC_H
 
 #include "sim/replay.h"
 
-#define FB_SIM_SPEC_MAX 256 /* policies, or sizes */
+#define FB_SIM_SPEC_MAX 1024 /* policies, or sizes */
 
 struct fb_sim_choice {
     char *text; /* as written */
