@@ -55,6 +55,7 @@ mon_data_avail_crit = 1
 mon_allow_pool_size_one = true
 paxos_propose_interval = 0.05
 paxos_min_wait = 0.01
+objecter_tick_interval = 0.2
 osd_data = {folder}/osd
 osd_objectstore = memstore
 memstore_device_bytes = {store_bytes}
@@ -179,10 +180,10 @@ class Radosgw:
         self.run("ceph", *conf, "osd", "new", osd)
         self.run("ceph-osd", *conf, "-i", "0", "--mkfs", "--osd-uuid", osd)
         self.spawn("osd", "ceph-osd", *conf, "-i", "0")
-        self.spawn("rgw", "radosgw", *conf, "-n", "client.rgw")
         self.run("radosgw-admin", *conf, "-n", "client.rgw", "user", "create", "--uid=test",
                  "--display-name=test", "--access-key=" + self.access_key,
                  "--secret-key=" + self.secret_key)
+        self.spawn("rgw", "radosgw", *conf, "-n", "client.rgw")
         self.wait_up()
 
     def run(self, *command):
