@@ -32,6 +32,7 @@
  X(FB_RANK_FILES, 60, "writers of the file table")                                          \
  X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
  X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
+ X(FB_RANK_CREDS, 71, "credentials for S3, which are replaced as they expire")              \
  X(FB_RANK_FAULT, 72, "delayed jobs of the fault source")                                   \
  X(FB_RANK_DEADLINE, 75, "jobs waiting for their deadline")                                 \
  X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
