@@ -4,9 +4,9 @@
  *     plan [--files N] [--dirs N]
  *
  * Names are like those of ImageNet-21k, the largest data set LCache was measured with (14.1 million
- * files; there under 15 s, about 10 GB). Names are taken in, paths made findable, this epoch and the
- * next worked out with the files of a chunk; then random paths are looked up to their chunk in the
- * next epoch, and the epoch is advanced.
+ * files; there under 15 s, about 10 GB). Names are taken in, paths made findable, this epoch and
+ * the next worked out with the files of a chunk; then random paths are looked up to their chunk in
+ * the next epoch, and the epoch is advanced.
  */
 #include "epoch/plan.h"
 

@@ -1,6 +1,5 @@
 /*
- * epoch/plan.h - what a training job will read, this epoch and the next: LCache's MetaIndex (section
- * 2 of the paper).
+ * epoch/plan.h - what a training job will read, this epoch and the next: LCache's MetaIndex.
  *
  * An epoch is its order and the inverse of it, so a file's turn is one look away, and the list of
  * chunks: stretches of the rank's accesses that are stored and read together, with their places one

@@ -1,0 +1,21 @@
+/*
+ * cli/bench.h - `forebay bench NAME`: measurements that need no files and no daemon.
+ *
+ * A bench is a row of a table in cmd_bench.c; its flags are rows of another there, in a group of
+ * its own.
+ */
+#ifndef FB_CLI_BENCH_H
+#define FB_CLI_BENCH_H
+
+#include <stdint.h>
+
+struct cli_bench_options {
+    uint64_t random;
+    uint64_t trials;
+    uint64_t streams;
+};
+
+/* Each writes what it finds to standard output and returns an exit status. */
+int cli_bench_seeds(const struct cli_bench_options *options);
+
+#endif

@@ -1,0 +1,61 @@
+#include <string.h>
+
+#include "cli/bench.h"
+#include "cli/cli.h"
+
+#define FIELD(f) offsetof(struct cli_bench_options, f)
+
+static const struct fb_setting table[] = {
+    {"random", 0, FB_SETTING_UINT, FIELD(random), "1", NULL, "N",
+     "Seed of the bench's own choices; the same number gives the same trials", "All"},
+    {"trials", 0, FB_SETTING_UINT, FIELD(trials), "1000", NULL, "N",
+     "Shuffles whose seed is to be found", "seeds"},
+    {"streams", 0, FB_SETTING_UINT, FIELD(streams), "1000", NULL, "N",
+     "Streams that are no such shuffle, in which none must be found; each takes the whole search",
+     "seeds"},
+};
+
+static const struct {
+    const char *name;
+    int (*run)(const struct cli_bench_options *options);
+} benches[] = {
+    {"seeds", cli_bench_seeds},
+};
+
+static const struct fb_setting *flags(size_t *ret_count)
+{
+    *ret_count = FB_ARRAY_SIZE(table);
+    return table;
+}
+
+static int run(int argc, char **argv)
+{
+    struct fb_error error = {""};
+    struct cli_bench_options options;
+    int positional = 0;
+    int rc;
+
+    fb_settings_defaults(table, FB_ARRAY_SIZE(table), &options);
+    rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &options, argc, argv, &positional,
+                               &error);
+    if (rc || positional != 1)
+        return cli_usage(&cli_bench, "%s", rc ? error.text : "write the name of one bench");
+    for (size_t i = 0; i < FB_ARRAY_SIZE(benches); i++) {
+        if (strcmp(argv[1], benches[i].name) == 0)
+            return benches[i].run(&options);
+    }
+    return cli_usage(&cli_bench, "there is no bench '%.64s'", argv[1]);
+}
+
+const struct cli_command cli_bench = {
+    .name = "bench",
+    .synopsis = "NAME [FLAGS]",
+    .summary = "Measure parts of the cache on this machine, without files or a daemon",
+    .about = "seeds: the search for a shuffle's seed in what a process reads. Trials have seeds "
+             "below 2^20, 10,000 to 1.3 million files, a world of 1 to 64, batches of 16 to 512 "
+             "and 1 to 16 workers; a seed must be found within the first 64 accesses of the rank's "
+             "first worker. Then how many seeds a second it tries with each kind of vectors.",
+    .example = "  forebay bench seeds --trials 100 --streams 10\n",
+    .table = flags,
+    .run = run,
+};

@@ -1,0 +1,5 @@
+/* The scan for every CPU. */
+#define LANES      4
+#define SCAN_BLOCK fb_scan_block_plain
+
+#include "epoch/seed_scan_priv.h"

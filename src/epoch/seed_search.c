@@ -1,0 +1,378 @@
+#include "epoch/seed_search.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "epoch/seed_prefix.h"
+#include "epoch/seed_track.h"
+
+#define HITS        1024              /* of a scan, before they are looked at */
+#define HIT_COST    256               /* seeds that could be scanned in the time a hit takes */
+#define FEW_FILES   (1 << 15)         /* with more, a rank's first is displaced once in 500 */
+#define RANKS       64                /* looked for first */
+#define LARGE_FILES (UINT32_MAX / 20) /* from here on torch shuffles from the back */
+
+/* Which seeds are scanned for what: accesses first to last, each at the positions where ranks low
+ * to high have it while they read their first batch. */
+struct pass {
+    bool is_nested;
+    bool is_long; /* where more than the small seeds are to be searched */
+    bool is_rare; /* where there are few files */
+    uint32_t first;
+    uint32_t last;
+    uint32_t low;
+    uint32_t high;
+};
+
+static const struct pass passes[] = {
+    {.high = RANKS},                                           /* finds most */
+    {.is_nested = true, .high = 1},                            /* torch's global generator */
+    {.first = 1, .last = 2, .high = RANKS, .is_rare = true},   /* a swap displaced the first */
+    {.low = RANKS, .high = FB_SEED_RANK_MAX, .is_long = true}, /* high ranks */
+    {.high = RANKS, .is_long = true},                          /* all seeds beyond the small ones */
+};
+
+enum family {
+    DIRECT, /* DistributedSampler, RandomSampler */
+    LOADER, /* the generator gave the workers' base seed first */
+    GLOBAL, /* the generator gave that, and then the seed of the one that shuffles */
+};
+
+struct fb_seed_search {
+    struct fb_seed_config config;
+    enum fb_seed_state state;
+    struct fb_seed_track track;
+
+    bool has_last;
+    struct fb_seed_belief last;
+
+    uint32_t kept;
+    uint32_t files[FB_SEED_ORDERS][FB_SEED_KEPT];
+    uint32_t fed[FB_SEED_ORDERS]; /* last */
+    bool is_out[FB_SEED_ORDERS];  /* an order that has not all files */
+
+    unsigned pass;
+    unsigned order; /* of that pass */
+    bool is_begun;
+    uint64_t next_seed;
+    struct fb_scan scan;
+    uint32_t hits[HITS];
+    struct fb_mt19937 mt;
+    struct fb_prefix prefix;
+};
+
+struct fb_seed_search *fb_seed_search_new(const struct fb_seed_config *config)
+{
+    struct fb_seed_search *s = fb_alloc(sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->config = *config;
+    if (s->config.seed_limit == 0)
+        s->config.seed_limit = FB_SEED_SMALL;
+    fb_seed_search_restart(s, NULL);
+    return s;
+}
+
+void fb_seed_search_free(struct fb_seed_search *s)
+{
+    if (!s)
+        return;
+    fb_seed_track_clear(&s->track);
+    free(s);
+}
+
+void fb_seed_search_restart(struct fb_seed_search *s, const struct fb_seed_belief *last)
+{
+    s->has_last = last != NULL;
+    if (last)
+        s->last = *last;
+    fb_seed_track_clear(&s->track);
+    s->state = FB_SEED_COLLECT;
+    s->kept = 0;
+    s->pass = 0;
+    s->order = 0;
+    s->is_begun = false;
+    for (unsigned o = 0; o < s->config.order_count; o++) {
+        uint32_t count = s->config.counts[o];
+
+        s->fed[o] = FB_SEED_NO_FILE;
+        s->is_out[o] = count < FB_SEED_FILES || count >= LARGE_FILES;
+    }
+}
+
+enum fb_seed_state fb_seed_search_state(const struct fb_seed_search *s)
+{
+    return s->state;
+}
+
+const struct fb_seed_belief *fb_seed_search_belief(const struct fb_seed_search *s)
+{
+    return s->state == FB_SEED_VERIFY || s->state == FB_SEED_BELIEVED ? &s->track.belief : NULL;
+}
+
+/* ---- accesses ---- */
+
+static void keep(struct fb_seed_search *s, const uint32_t *files)
+{
+    if (s->kept == FB_SEED_KEPT)
+        return;
+    for (unsigned o = 0; o < s->config.order_count; o++) {
+        s->files[o][s->kept] = files[o];
+        if (files[o] >= s->config.counts[o])
+            s->is_out[o] = true;
+    }
+    s->kept++;
+    if (s->state == FB_SEED_COLLECT && s->kept >= FB_SEED_FIRST)
+        s->state = FB_SEED_SEARCH;
+}
+
+/* The guess did not hold. One that was believed is dropped, and what comes is a new stream; one
+ * that was not lets the search go on. */
+static void contradict(struct fb_seed_search *s, const uint32_t *files)
+{
+    struct fb_seed_belief last = s->track.belief;
+
+    if (s->state == FB_SEED_VERIFY && s->track.need == FB_SEED_ENOUGH) {
+        fb_seed_track_clear(&s->track);
+        s->state = FB_SEED_SEARCH;
+        return;
+    }
+    fb_seed_search_restart(s, &last);
+    keep(s, files);
+}
+
+static int follow(struct fb_seed_search *s, const uint32_t *files)
+{
+    uint32_t file = files[s->track.belief.order];
+    int rc = file < s->track.belief.shuffle.count ? fb_seed_track_follow(&s->track, file)
+                                                  : FB_SEED_CONTRADICTED;
+
+    if (rc == FB_SEED_FORETOLD)
+        s->state = fb_seed_track_is_sure(&s->track) ? FB_SEED_BELIEVED : FB_SEED_VERIFY;
+    else
+        contradict(s, files);
+    return rc < 0 ? rc : 0;
+}
+
+int fb_seed_search_feed(struct fb_seed_search *s, const uint32_t *files)
+{
+    bool is_known = false;
+    bool is_new = false;
+
+    for (unsigned o = 0; o < s->config.order_count; o++) {
+        is_known = is_known || files[o] < s->config.counts[o];
+        is_new = is_new || files[o] != s->fed[o];
+        s->fed[o] = files[o];
+    }
+    if (!is_known || !is_new || s->state == FB_SEED_NONE)
+        return 0;
+    if (s->state != FB_SEED_BELIEVED)
+        keep(s, files);
+    if (s->state == FB_SEED_VERIFY || s->state == FB_SEED_BELIEVED)
+        return follow(s, files);
+    return 0;
+}
+
+/* ---- guesses ---- */
+
+/* Takes a guess up if all accesses so far were as it has them. -ENOMEM. */
+static int try_guess(struct fb_seed_search *s, const struct fb_seed_guess *guess, unsigned order)
+{
+    const uint32_t *files = s->files[order];
+    int rc = fb_seed_track_guess(&s->track, guess, order);
+
+    if (rc)
+        return rc;
+    rc = fb_seed_track_place(&s->track, files[0], files[1]) ? 0 : FB_SEED_CONTRADICTED;
+    for (uint32_t i = 0; rc == 0 && i < s->kept; i++)
+        rc = fb_seed_track_follow(&s->track, files[i]);
+    if (rc == 0)
+        s->state = fb_seed_track_is_sure(&s->track) ? FB_SEED_BELIEVED : FB_SEED_VERIFY;
+    else
+        fb_seed_track_clear(&s->track);
+    return rc < 0 ? rc : 0;
+}
+
+/* The epoch believed in last, for another of its readers; then what may follow it. */
+static int try_last(struct fb_seed_search *s)
+{
+    struct fb_seed_guess guesses[1 + FB_SEED_GUESSES];
+    unsigned count = 1 + fb_seed_successors(&s->last, guesses + 1);
+    int rc = 0;
+
+    s->has_last = false;
+    guesses[0] = (struct fb_seed_guess){s->last.shuffle, s->last.epoch};
+    if (s->last.order >= s->config.order_count || s->is_out[s->last.order] ||
+        s->last.shuffle.count != s->config.counts[s->last.order])
+        return 0;
+    for (unsigned i = 0; rc == 0 && i < count && s->state == FB_SEED_SEARCH; i++)
+        rc = try_guess(s, &guesses[i], s->last.order);
+    return rc;
+}
+
+static struct fb_shuffle_spec spec_of(const struct fb_seed_search *s, enum family family,
+                                      uint32_t seed)
+{
+    struct fb_shuffle_spec spec = {.seed = seed, .count = s->config.counts[s->order]};
+
+    spec.sampler = fb_sampler_find(family == DIRECT ? "torch-distributed" : "torch-random");
+    spec.rule = spec.sampler->rule;
+    spec.generator = family == LOADER ? FB_TORCH_LOADER : FB_TORCH_GLOBAL;
+    return spec;
+}
+
+static void seed_generator(struct fb_mt19937 *mt, enum family family, uint32_t seed)
+{
+    fb_mt19937_seed(mt, seed);
+    if (family == LOADER)
+        fb_mt19937_skip(mt, 2);
+    if (family == GLOBAL) {
+        fb_mt19937_skip(mt, 3);
+        fb_mt19937_seed(mt, fb_mt19937_u32(mt));
+    }
+}
+
+/* Where a file is among the positions drawn so far; UINT32_MAX: it is not. */
+static uint32_t find(const struct fb_prefix *p, uint32_t file)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (p->order[i] == file)
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* Whether the first two accesses can be those of a rank. Cheap: only the beginning is drawn. */
+static bool is_plausible(struct fb_seed_search *s, enum family family, uint32_t seed)
+{
+    const uint32_t *files = s->files[s->order];
+    uint32_t rank, after;
+
+    seed_generator(&s->mt, family, seed);
+    fb_prefix_begin(&s->prefix, s->config.counts[s->order]);
+    fb_prefix_draw(&s->prefix, &s->mt, family == DIRECT ? FB_SEED_RANK_MAX : 1);
+    rank = find(&s->prefix, files[0]);
+    if (rank == UINT32_MAX)
+        return false;
+    fb_prefix_draw(&s->prefix, &s->mt, FB_PREFIX_MAX);
+    after = find(&s->prefix, files[1]);
+    return after != UINT32_MAX && after > rank && after - rank > rank;
+}
+
+static int try_seed(struct fb_seed_search *s, enum family family, uint32_t seed)
+{
+    struct fb_seed_guess guess = {.shuffle = spec_of(s, family, seed)};
+
+    return is_plausible(s, family, seed) ? try_guess(s, &guess, s->order) : 0;
+}
+
+/* ---- passes ---- */
+
+/* Two orders may be one: then the second is not searched. */
+static bool is_twin(const struct fb_seed_search *s, unsigned order)
+{
+    for (unsigned o = 0; o < order; o++) {
+        if (!s->is_out[o] && s->config.counts[o] == s->config.counts[order] &&
+            memcmp(s->files[o], s->files[order], s->kept * sizeof s->files[o][0]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Nothing to be found in this order, or not by this pass. */
+static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
+{
+    return s->is_out[s->order] || (pass->is_rare && s->config.counts[s->order] >= FEW_FILES) ||
+           (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) || is_twin(s, s->order);
+}
+
+/* The long search itself: the last. */
+static bool is_beyond(const struct pass *pass)
+{
+    return pass == &passes[FB_ARRAY_SIZE(passes) - 1];
+}
+
+static void begin_pass(struct fb_seed_search *s, const struct pass *pass)
+{
+    uint32_t n = s->config.counts[s->order];
+    const uint32_t *files = s->files[s->order];
+
+    s->scan.is_nested = pass->is_nested;
+    s->scan.count = 0;
+    for (uint32_t p = pass->low; p < pass->high * (pass->last + 1); p++) {
+        for (uint32_t a = pass->first; a <= pass->last; a++) {
+            if (p < pass->high * (a + 1))
+                fb_scan_add(&s->scan, n, files[a], p, 0);
+        }
+        /* The family LOADER, which is never displaced. */
+        if (p == 2 && pass->first == 0)
+            fb_scan_add(&s->scan, n, files[0], 0, 2);
+    }
+    s->next_seed = is_beyond(pass) ? FB_SEED_SMALL : 0;
+    s->is_begun = true;
+}
+
+static uint64_t pass_end(const struct fb_seed_search *s, const struct pass *pass)
+{
+    uint64_t limit = s->config.seed_limit;
+
+    return is_beyond(pass) ? limit : fb_min_u64(limit, FB_SEED_SMALL);
+}
+
+static void end_pass(struct fb_seed_search *s)
+{
+    s->is_begun = false;
+    if (++s->order < s->config.order_count)
+        return;
+    s->order = 0;
+    if (++s->pass == FB_ARRAY_SIZE(passes))
+        s->state = FB_SEED_NONE;
+}
+
+/* Returns what it cost, in seeds; -ENOMEM. */
+static int64_t scan_some(struct fb_seed_search *s, const struct pass *pass, uint64_t seeds)
+{
+    size_t hits;
+    uint64_t done;
+    int rc = 0;
+
+    seeds = fb_min_u64(seeds, pass_end(s, pass) - s->next_seed);
+    done =
+        fb_scan_run(&s->scan, s->config.level, (uint32_t)s->next_seed, seeds, s->hits, HITS, &hits);
+    s->next_seed += done;
+    for (size_t i = 0; rc == 0 && i < hits && s->state == FB_SEED_SEARCH; i++) {
+        rc = try_seed(s, pass->is_nested ? GLOBAL : DIRECT, s->hits[i]);
+        if (rc == 0 && s->state == FB_SEED_SEARCH && !pass->is_nested && pass->first == 0)
+            rc = try_seed(s, LOADER, s->hits[i]);
+    }
+    return rc ? rc : (int64_t)(done + hits * HIT_COST);
+}
+
+int fb_seed_search_step(struct fb_seed_search *s, uint64_t seeds)
+{
+    uint64_t spent = 0;
+
+    if (s->state == FB_SEED_SEARCH && s->has_last) {
+        int rc = try_last(s);
+
+        if (rc)
+            return rc;
+    }
+    while (s->state == FB_SEED_SEARCH && spent < seeds) {
+        const struct pass *pass = &passes[s->pass];
+        int64_t cost = 0;
+
+        if (!s->is_begun)
+            begin_pass(s, pass);
+        if (s->next_seed >= pass_end(s, pass) || is_idle(s, pass))
+            end_pass(s);
+        else
+            cost = scan_some(s, pass, seeds - spent);
+        if (cost < 0)
+            return (int)cost;
+        spent += (uint64_t)cost;
+    }
+    return (int)s->state;
+}
