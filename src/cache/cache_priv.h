@@ -2,6 +2,7 @@
  * cache/cache_priv.h - what the files of this module share.
  *
  *     read.c   splits a read into pieces, one an item, and joins their answers
+ *     ahead.c  fetches ahead of who reads a large file from front to back
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
  *     meta.c   names: look-ups, revalidation, what to believe during an outage
@@ -29,6 +30,7 @@
 #define FB_ACCESS_RINGS   4u
 #define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
 #define FB_VOLUMES_MAX    256u
+#define FB_AHEAD_SLOTS    64u
 
 struct fb_tier_place {
     void *policy_state;
@@ -79,6 +81,16 @@ struct fb_cache {
     pthread_t watch;
 };
 
+/* See ahead.c. */
+struct fb_ahead_slot {
+    atomic_flag busy;
+    uint32_t file;
+    uint64_t next;   /* where the reader is */
+    uint64_t run;    /* bytes since it began to go from front to back */
+    uint64_t window; /* bytes to have ready */
+    uint64_t until;  /* what was fetched ahead, or asked for */
+};
+
 struct fb_volume {
     struct fb_cache *cache;
     struct fb_source *source;
@@ -92,7 +104,21 @@ struct fb_volume {
     unsigned running;       /* requests at the source, likewise */
     unsigned busy;          /* callbacks of ours that have not returned, likewise */
     struct fb_cond idle;
+    struct fb_ahead_slot ahead[FB_AHEAD_SLOTS];
 };
+
+/* ahead.c: what a read is a reason to fetch, if anything; true: go() must follow, for the plan holds
+ * the file and the volume. */
+struct fb_ahead {
+    struct fb_volume *volume;
+    struct fb_caller caller;
+    uint32_t file;
+    uint8_t door;
+    uint64_t from, until;
+};
+
+FB_MUST_CHECK bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead);
+void fb_ahead_go(const struct fb_ahead *ahead);
 
 /* read.c */
 void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome);

@@ -164,6 +164,23 @@ static void stat_done(struct fb_source_job *job)
     fb_volume_leave(volume);
 }
 
+/* What was there when last seen: a source may need to ask less. */
+static void tell_known(struct fb_volume *volume, struct fb_source_job *job)
+{
+    struct fb_files *files = volume->cache->files;
+    uint32_t file = fb_files_find(files, volume->id, job->path);
+    struct fb_attr attr;
+
+    if (file == FB_FILE_NONE)
+        return;
+    fb_files_attr(files, file, &attr);
+    fb_files_unref(files, file, 1);
+    if (!S_ISREG(attr.mode))
+        return;
+    job->expected = attr.version;
+    job->expect = &job->expected;
+}
+
 /* Joins a question under way, or asks. */
 static int ask(struct fb_lookup *lookup)
 {
@@ -206,6 +223,7 @@ static int ask(struct fb_lookup *lookup)
     fb_mutex_unlock(&cache->meta_lock);
     fb_volume_enter(volume); /* left in stat_done */
     fb_metric_add(&cache->metrics, FB_CM_STATS, 1);
+    tell_known(volume, job);
     job->caller = lookup->caller;
     job->deadline_ns = lookup->deadline_ns;
     job->done = stat_done;

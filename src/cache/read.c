@@ -333,7 +333,7 @@ static bool beyond_blocks(const struct fb_cache *cache, uint64_t end)
     return end > (uint64_t)cache->config.block_bytes << 32;
 }
 
-void fb_cache_read(struct fb_read *read)
+static void submit(struct fb_read *read)
 {
     struct fb_volume *volume = read->volume;
     struct fb_cache *cache = volume->cache;
@@ -367,6 +367,17 @@ void fb_cache_read(struct fb_read *read)
     fb_volume_enter(volume); /* left in start, or in give_up */
     if (want_buffers(read, cache->fetch_pool, read->fetch_count, read->buffers))
         want_medium_buffers(read);
+}
+
+void fb_cache_read(struct fb_read *read)
+{
+    struct fb_ahead ahead;
+    bool more = !read->early && fb_ahead_plan(read, &ahead);
+
+    /* Answered, the read may be gone. */
+    submit(read);
+    if (more)
+        fb_ahead_go(&ahead);
 }
 
 void fb_read_wanted(struct fb_read *read)

@@ -9,13 +9,14 @@
 #include "daemon/daemon.h"
 #include "daemon/paths.h"
 #include "daemon/wire.h"
+#include "source/source_s3.h"
 
 static json_t *mount_json(const struct fb_config *config, const struct fb_mount_request *mount)
 {
-    return json_pack("{s:s, s:o*, s:o*, s:o*, s:o*}", "op", "mount", "source",
+    return json_pack("{s:s, s:o*, s:o*, s:o*, s:o*, s:o*}", "op", "mount", "source",
                      fb_wire_path(mount->source), "mountpoint", fb_wire_path(mount->mountpoint),
-                     "settings", cli_mount_settings_json(config), "cache",
-                     cli_cache_settings_json(config));
+                     "settings", cli_mount_settings_json(config), "environment",
+                     cli_environment_json(config), "cache", cli_cache_settings_json(config));
 }
 
 static int mount_background(const struct fb_daemon_options *options,
@@ -42,10 +43,17 @@ static int mount_request(const struct fb_config *config, const char *source, con
 {
     FB_AUTO_FREE char *from = NULL;
     FB_AUTO_FREE char *at = NULL;
-    int rc = fb_path_absolute(source, &from);
+    int rc = 0;
 
-    if (rc)
-        return fb_error_set(err, rc, "the source '%s': %s", source, fb_strerror(rc));
+    if (fb_source_is_s3(source)) {
+        rc = fb_s3_uri_canonical(source, &from, err);
+        if (rc)
+            return rc;
+    } else {
+        rc = fb_path_absolute(source, &from);
+        if (rc)
+            return fb_error_set(err, rc, "the source '%s': %s", source, fb_strerror(rc));
+    }
     rc = fb_path_absolute(mountpoint, &at);
     if (rc)
         return fb_error_set(err, rc, "the mount point '%s': %s", mountpoint, fb_strerror(rc));

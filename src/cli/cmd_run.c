@@ -159,8 +159,9 @@ static json_t *attach_json(const struct fb_config *config, const struct fb_share
         json_array_append_new(sources, json_pack("{s:o*, s:o*}", "path", fb_wire_path(s->path),
                                                  "name", s->name ? fb_wire_path(s->name) : NULL));
     }
-    return json_pack("{s:s, s:o*, s:o*, s:o*}", "op", "attach", "sources", sources, "settings",
-                     cli_mount_settings_json(config), "cache", cli_cache_settings_json(config));
+    return json_pack("{s:s, s:o*, s:o*, s:o*, s:o*}", "op", "attach", "sources", sources,
+                     "settings", cli_mount_settings_json(config), "environment",
+                     cli_environment_json(config), "cache", cli_cache_settings_json(config));
 }
 
 /* ---- running ---- */

@@ -50,6 +50,16 @@ json_t *cli_mount_settings_json(const struct fb_config *config)
     return settings_json(config, NULL, 0, fb_config_mount_rows());
 }
 
+json_t *cli_environment_json(const struct fb_config *config)
+{
+    json_t *texts = json_array();
+
+    /* What is no UTF-8 is no key. */
+    for (size_t i = 0; config->mount.env && config->mount.env[i]; i++)
+        json_array_append_new(texts, json_string(config->mount.env[i]));
+    return texts;
+}
+
 json_t *cli_cache_settings_json(const struct fb_config *config)
 {
     size_t rows;

@@ -24,6 +24,8 @@ FB_MUST_CHECK int cli_join(const struct fb_daemon_options *options, char **other
 /* Parts of a request: the settings of a mount, and what is asked of the cache beyond the defaults,
  * which a daemon that runs can only say that it does not do. NULL without memory. */
 FB_MUST_CHECK json_t *cli_mount_settings_json(const struct fb_config *config);
+/* The variables that name keys, for a daemon that has others or none. */
+json_t *cli_environment_json(const struct fb_config *config);
 FB_MUST_CHECK json_t *cli_cache_settings_json(const struct fb_config *config);
 
 /* What a failed cli_join() comes to: the sentence, and the exit status. */

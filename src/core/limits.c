@@ -201,3 +201,39 @@ bool fb_task_is_dying(uint32_t tid)
     }
     return false;
 }
+
+static ssize_t read_of_task(uint32_t tid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    FB_AUTO_CLOSE int fd = -1;
+    ssize_t n;
+
+    snprintf(path, sizeof path, "/proc/%u/%s", tid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+uint32_t fb_task_process(uint32_t tid)
+{
+    char text[4096];
+    const char *at;
+
+    if (read_of_task(tid, "status", text, sizeof text) <= 0)
+        return tid;
+    at = strstr(text, "\nTgid:");
+    return at ? (uint32_t)strtoul(at + strlen("\nTgid:"), NULL, 10) : tid;
+}
+
+bool fb_task_is_killed(uint32_t tid)
+{
+    char text[4096];
+    const char *last;
+
+    if (read_of_task(tid, "stat", text, sizeof text) <= 0)
+        return false;
+    /* The last field is the exit code as wait(2) shows it: its low 7 bits are a signal's number. */
+    last = strrchr(text, ' ');
+    return last && (strtoul(last, NULL, 10) & 0x7f) != 0;
+}

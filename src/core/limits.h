@@ -16,6 +16,12 @@ uint64_t fb_memory_limit(const char *root);
  * kernel arranges for every fatal signal). */
 bool fb_task_is_dying(uint32_t tid);
 
+/* The process that a thread belongs to; the thread itself when nobody can tell any more. */
+uint32_t fb_task_process(uint32_t tid);
+
+/* True when the thread is on its way out because of a signal, not because its program has ended. */
+bool fb_task_is_killed(uint32_t tid);
+
 /* CPUs this process may run on. */
 unsigned fb_cpu_count(void);
 

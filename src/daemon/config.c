@@ -45,6 +45,27 @@ static const struct fb_setting table[] = {
         "Threads that take requests from the kernel; 0: one per CPU"),
     ROW("max-background", 0, UINT, mount.max_background, "512", NULL, "N", group_mount,
         "Requests the kernel keeps in flight at a time"),
+    ROW("endpoint-url", 0, STRING, mount.endpoint_url, NULL, NULL, "URL", group_mount,
+        "Where an object store answers; by default AWS_ENDPOINT_URL, or Amazon's own"),
+    ROW("region", 0, STRING, mount.region, NULL, NULL, "NAME", group_mount,
+        "Region of the bucket; by default AWS_REGION or the profile's"),
+    ROW("profile", 0, STRING, mount.profile, NULL, NULL, "NAME", group_mount,
+        "Which keys of ~/.aws/credentials to use; by default AWS_PROFILE"),
+    ROW("force-path-style", 0, BOOL, mount.path_style, NULL, NULL, NULL, group_mount,
+        "Name the bucket in the path, not in the host's name; so it is done anyway with an "
+        "--endpoint-url that is not Amazon's"),
+    ROW("sign-request", 0, BOOL, mount.sign_requests, "yes", NULL, NULL, group_mount,
+        "Sign requests; --no-sign-request reads public buckets without keys"),
+    ROW("uid", 0, STRING, mount.uid, NULL, NULL, "N", group_mount,
+        "Owner of the objects of a bucket; by default the user who mounts"),
+    ROW("gid", 0, STRING, mount.gid, NULL, NULL, "N", group_mount,
+        "Group of the objects of a bucket; by default that of the user who mounts"),
+    ROW("umask", 0, STRING, mount.umask, "022", NULL, "OCTAL", group_mount,
+        "Permissions that the objects of a bucket do not have"),
+    ROW("connections", 0, UINT, mount.connections, "64", NULL, "N", group_mount,
+        "Connections to an object store at most; how many are used follows its answers"),
+    ROW("part-size", 0, SIZE, mount.part_bytes, "8M", NULL, "SIZE", group_mount,
+        "What is written to a bucket goes there in parts, the first thousand of this size"),
     ROW("fault", 0, STRING, mount.fault, NULL, NULL, "LIST", group_mount,
         "Make the source slow and unreliable, for demonstrations and tests: "
         "latency=5ms,bandwidth=200M,error=1%"),
@@ -118,23 +139,82 @@ const char *fb_config_choice(const char *choices, unsigned position, char *buf, 
 
 /* ---- mount settings and requests ---- */
 
+void fb_mount_settings_defaults(struct fb_mount_settings *settings)
+{
+    memset(settings, 0, sizeof *settings);
+    fb_settings_defaults(table, fb_config_mount_rows(), settings);
+}
+
+static void free_env(char **env)
+{
+    for (size_t i = 0; env && env[i]; i++)
+        free(env[i]);
+    free(env);
+}
+
+static bool matters(const char *variable)
+{
+    return strncmp(variable, "AWS_", 4) == 0 || strncmp(variable, "HOME=", 5) == 0;
+}
+
+int fb_mount_settings_set_env(struct fb_mount_settings *settings, char *const *environment)
+{
+    size_t count = 0, taken = 0;
+    char **env;
+
+    while (environment && environment[count])
+        count++;
+    env = fb_alloc_array(count + 1, sizeof *env);
+    if (!env)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        if (!matters(environment[i]))
+            continue;
+        env[taken] = fb_strdup(environment[i]);
+        if (!env[taken++]) {
+            free_env(env);
+            return -ENOMEM;
+        }
+    }
+    free_env(settings->env);
+    settings->env = env;
+    return 0;
+}
+
+static char **text_of(struct fb_mount_settings *settings, const struct fb_setting *row)
+{
+    return (char **)(void *)((char *)settings + row->offset);
+}
+
 int fb_mount_settings_copy(struct fb_mount_settings *to, const struct fb_mount_settings *from)
 {
-    char *fault = NULL;
+    int rc;
 
-    if (from->fault) {
-        fault = fb_strdup(from->fault);
-        if (!fault)
-            return -ENOMEM;
-    }
     *to = *from;
-    to->fault = fault;
-    return 0;
+    to->env = NULL;
+    for (size_t i = 0; i < fb_config_mount_rows(); i++) {
+        if (table[i].type == FB_SETTING_STRING)
+            *text_of(to, &table[i]) = NULL;
+    }
+    rc = fb_mount_settings_set_env(to, from->env);
+    for (size_t i = 0; rc == 0 && i < fb_config_mount_rows(); i++) {
+        const char *text =
+            table[i].type == FB_SETTING_STRING
+                ? *(char *const *)(const void *)((const char *)from + table[i].offset)
+                : NULL;
+
+        if (text && !(*text_of(to, &table[i]) = fb_strdup(text)))
+            rc = -ENOMEM;
+    }
+    if (rc)
+        fb_mount_settings_free(to);
+    return rc;
 }
 
 void fb_mount_settings_free(struct fb_mount_settings *settings)
 {
     fb_settings_free(table, fb_config_mount_rows(), settings);
+    free_env(fb_steal(settings->env));
 }
 
 struct fb_mount_request *fb_mount_request_new(const char *source, const char *mountpoint,
@@ -221,7 +301,7 @@ static int try_value(const char *key, const char *value, struct fb_error *err)
 
     if (strcmp(key, "source") == 0 || strcmp(key, "mountpoint") == 0)
         return *value ? 0 : fb_error_set(err, -EINVAL, "%s: is empty", key);
-    fb_settings_defaults(table, fb_config_mount_rows(), &scratch);
+    fb_mount_settings_defaults(&scratch);
     rc = fb_settings_set(table, fb_config_mount_rows(), &scratch, key, value, err);
     fb_mount_settings_free(&scratch);
     return rc;
@@ -399,7 +479,9 @@ int fb_config_load(struct fb_config *config, int argc, char **argv, int *ret_pos
     int rc;
 
     fb_config_defaults(config);
-    rc = load_layers(config, argc, argv, ret_positional, &pairs, err);
+    rc = fb_mount_settings_set_env(&config->mount, environ);
+    if (rc == 0)
+        rc = load_layers(config, argc, argv, ret_positional, &pairs, err);
     if (rc == 0 && mounts)
         rc = apply_pairs(config, &pairs, mounts, err);
     free_pairs(&pairs);
@@ -411,6 +493,7 @@ int fb_config_load(struct fb_config *config, int argc, char **argv, int *ret_pos
 void fb_config_free(struct fb_config *config)
 {
     fb_settings_free(table, FB_ARRAY_SIZE(table), config);
+    free_env(fb_steal(config->mount.env));
     for (unsigned i = 0; i < config->dir_count; i++)
         free(config->dirs[i]);
     config->dir_count = 0;

@@ -34,7 +34,21 @@ struct fb_mount_settings {
     uint64_t source_threads; /* 0: the source's default */
     uint64_t fuse_threads;   /* 0: one per CPU */
     uint64_t max_background;
+    char *endpoint_url; /* those of an object store; NULL or "": by the environment */
+    char *region;
+    char *profile;
+    bool path_style;
+    bool sign_requests;
+    char *uid; /* NULL or "": the user the daemon runs as */
+    char *gid;
+    char *umask;
+    uint64_t connections;
+    uint64_t part_bytes;
     char *fault; /* NULL or "": none */
+
+    /* Not of the table: the variables of who asked that name keys and where they are kept, as
+     * NAME=VALUE and ended by NULL. Never shown. */
+    char **env;
 };
 
 struct fb_config {
@@ -104,6 +118,10 @@ const char *fb_config_home(const struct fb_config *config);
 /* The position in "a|b|c" as a word. Returns buf. */
 const char *fb_config_choice(const char *choices, unsigned position, char *buf, size_t size);
 
+void fb_mount_settings_defaults(struct fb_mount_settings *settings);
+/* Takes over what matters of an environment (environ, or what a request brought). */
+FB_MUST_CHECK int fb_mount_settings_set_env(struct fb_mount_settings *settings,
+                                            char *const *environment);
 FB_MUST_CHECK int fb_mount_settings_copy(struct fb_mount_settings *to,
                                          const struct fb_mount_settings *from);
 void fb_mount_settings_free(struct fb_mount_settings *settings);

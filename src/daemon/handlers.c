@@ -12,6 +12,7 @@
 #include "daemon/paths.h"
 #include "daemon/version.h"
 #include "daemon/wire.h"
+#include "source/source_s3.h"
 
 #define STOPPING_SENTENCE "the daemon is ending; try again"
 
@@ -47,6 +48,22 @@ static json_t *op_status(void *arg, const json_t *request, const struct ucred *p
     return reply;
 }
 
+static int take_env(const json_t *texts, struct fb_mount_settings *settings)
+{
+    size_t count = json_array_size(texts);
+    FB_AUTO_FREE char **env = fb_alloc_array(count + 1, sizeof *env);
+
+    if (!env)
+        return -ENOMEM;
+    for (size_t i = 0, taken = 0; i < count; i++) {
+        const char *text = json_string_value(json_array_get(texts, i));
+
+        if (text)
+            env[taken++] = (char *)(uintptr_t)text;
+    }
+    return fb_mount_settings_set_env(settings, env);
+}
+
 /* Members of `settings` are rows of a mount, as text. */
 static int take_settings(const json_t *request, struct fb_mount_settings *settings,
                          struct fb_error *err)
@@ -56,35 +73,35 @@ static int take_settings(const json_t *request, struct fb_mount_settings *settin
     json_t *object = json_object_get(request, "settings");
     const char *name;
     json_t *value;
+    int rc;
 
     json_object_foreach(object, name, value)
     {
-        int rc = -EINVAL;
-
+        rc = -EINVAL;
         if (json_is_string(value))
             rc = fb_settings_set(table, fb_config_mount_rows(), settings, name,
                                  json_string_value(value), err);
         if (rc)
             return fb_error_set(err, -EINVAL, "%s: is no text", name);
     }
-    return fb_mount_settings_check(settings, err);
+    rc = take_env(json_object_get(request, "environment"), settings);
+    return rc ? fb_error_set(err, rc, "out of memory") : fb_mount_settings_check(settings, err);
 }
 
 static int take_mount(const json_t *request, struct fb_mount_request **ret_request,
                       struct fb_error *err)
 {
-    size_t rows;
-    const struct fb_setting *table = fb_config_table(&rows);
     FB_AUTO_FREE char *source = NULL;
     FB_AUTO_FREE char *mountpoint = NULL;
     struct fb_mount_settings settings;
     struct fb_mount_request *r = NULL;
     int rc;
 
-    if (fb_wire_get_path(request, "source", &source) != 0 || source[0] != '/' ||
+    if (fb_wire_get_path(request, "source", &source) != 0 ||
+        (source[0] != '/' && !fb_source_is_s3(source)) ||
         fb_wire_get_path(request, "mountpoint", &mountpoint) != 0 || mountpoint[0] != '/')
         return fb_error_set(err, -EINVAL, "source and mountpoint must be absolute paths");
-    fb_settings_defaults(table, fb_config_mount_rows(), &settings);
+    fb_mount_settings_defaults(&settings);
     rc = take_settings(request, &settings, err);
     if (rc == 0) {
         r = fb_mount_request_new(source, mountpoint, &settings);
@@ -196,13 +213,11 @@ static int take_share(const json_t *source, struct attach *a, struct fb_error *e
 static int take_attach(const json_t *request, const struct ucred *peer, struct attach *a,
                        struct fb_error *err)
 {
-    size_t rows;
-    const struct fb_setting *table = fb_config_table(&rows);
     const json_t *sources = json_object_get(request, "sources");
     size_t count = json_array_size(sources);
     int rc;
 
-    fb_settings_defaults(table, fb_config_mount_rows(), &a->settings);
+    fb_mount_settings_defaults(&a->settings);
     a->request.pid = peer->pid;
     a->request.settings = &a->settings;
     if (peer->uid != geteuid())

@@ -7,6 +7,7 @@
 #include "daemon/mounts.h"
 #include "daemon/paths.h"
 #include "doors/fuse/mount.h"
+#include "source/source_s3.h"
 
 static int check_standing_mount(const char *path, struct fb_error *err)
 {
@@ -94,7 +95,7 @@ int fb_mount_check(const char *source, const char *mountpoint, const struct fb_o
     if (rc)
         return fb_error_set(err, rc, "the mount point %s: %s", mountpoint, fb_strerror(rc));
     rc = check_mountpoint(at, err);
-    if (rc == 0)
+    if (rc == 0 && !fb_source_is_s3(from))
         rc = check_pair(from, at, err);
     for (unsigned i = 0; rc == 0 && i < own->count; i++)
         rc = check_own_dir(own->dirs[i], at, err);

@@ -7,6 +7,7 @@
 #include "daemon/paths.h"
 #include "source/source_fault.h"
 #include "source/source_posix.h"
+#include "source/source_s3.h"
 
 const char *fb_source_health_name(enum fb_source_health health)
 {
@@ -49,8 +50,11 @@ int fb_source_dir_check(const char *source, const struct fb_own_dirs *own, char 
                         struct fb_error *err)
 {
     FB_AUTO_FREE char *path = NULL;
-    int rc = fb_path_canonical(source, &path);
+    int rc;
 
+    if (fb_source_is_s3(source))
+        return fb_s3_uri_canonical(source, ret_source, err);
+    rc = fb_path_canonical(source, &path);
     if (rc)
         return fb_error_set(err, rc, "the source %s: %s", source, fb_strerror(rc));
     rc = check_directory(path, err);
@@ -63,12 +67,56 @@ int fb_source_dir_check(const char *source, const struct fb_own_dirs *own, char 
     return rc;
 }
 
+/* "" or NULL: `fallback`. */
+static int number_of(const char *name, const char *text, int base, uint32_t fallback,
+                     uint32_t *ret_number, struct fb_error *err)
+{
+    unsigned long number;
+    char *end;
+
+    *ret_number = fallback;
+    if (!text || !*text)
+        return 0;
+    errno = 0;
+    number = strtoul(text, &end, base);
+    if (*end || errno || text[0] == '-' || number > UINT32_MAX)
+        return fb_error_set(err, -EINVAL, "%s: '%s' is no %snumber", name, text,
+                            base == 8 ? "octal " : "");
+    *ret_number = (uint32_t)number;
+    return 0;
+}
+
+static int open_s3(const char *source, const struct fb_mount_settings *settings,
+                   struct fb_source **ret_source, struct fb_error *err)
+{
+    struct fb_s3_config s3 = {
+        .uri = source,
+        .endpoint = settings->endpoint_url,
+        .region = settings->region,
+        .profile = settings->profile,
+        .path_style = settings->path_style,
+        .unsigned_requests = !settings->sign_requests,
+        .connections = (unsigned)settings->connections,
+        .part_bytes = settings->part_bytes,
+        .stall_ns = settings->source_timeout_ns / 3,
+        .env = (const char *const *)settings->env,
+    };
+    int rc = number_of("uid", settings->uid, 10, geteuid(), &s3.uid, err);
+
+    if (rc == 0)
+        rc = number_of("gid", settings->gid, 10, getegid(), &s3.gid, err);
+    if (rc == 0)
+        rc = number_of("umask", settings->umask, 8, 022, &s3.umask, err);
+    return rc ? rc : fb_source_s3_open(&s3, ret_source, err);
+}
+
 static int open_source(const char *source, const struct fb_mount_settings *settings,
                        struct fb_source **ret_source, struct fb_error *err)
 {
     struct fb_posix_config posix = {.root = source, .threads = (unsigned)settings->source_threads};
     struct fb_fault_config fault;
-    int rc = fb_source_posix_open(&posix, ret_source, err);
+    int rc = fb_source_is_s3(source) ? open_s3(source, settings, ret_source, err)
+                                     : fb_source_posix_open(&posix, ret_source, err);
 
     if (rc || !settings->fault || !*settings->fault)
         return rc;

@@ -103,7 +103,6 @@ static int setup(void **state)
     struct fb_local_config local = {.changed = count_change, .arg = f};
     struct fb_own_dirs own = {.count = 1, .dirs = f->own_list};
     struct fb_error err = {""};
-    size_t rows;
 
     fb_test_dir_make(&f->dir);
     assert_non_null(realpath(f->dir.path, f->top));
@@ -113,7 +112,7 @@ static int setup(void **state)
     f->own_list[0] = f->own;
     fb_test_dir_write(&f->dir, "data/file", "hello");
     fb_test_dir_write(&f->dir, "more/file", "hello");
-    fb_settings_defaults(fb_config_table(&rows), fb_config_mount_rows(), &f->settings);
+    fb_mount_settings_defaults(&f->settings);
     fb_cache_config_defaults(&config);
     config.memory_bytes = 64 << 20;
     config.cache_bytes = 0;

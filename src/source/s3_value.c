@@ -1,6 +1,8 @@
 #include "source/s3_value.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -166,15 +168,69 @@ bool fb_s3_etag_md5(const char *etag, uint8_t ret_md5[16])
     return true;
 }
 
+/* "<32 hexadecimal digits in lower case>" or "<the same>-<number of parts>": the number, 0 without,
+ * or -1 for any other ETag. */
+static int etag_parts(const char *etag, uint8_t ret_md5[16])
+{
+    char digits[33];
+    unsigned long parts;
+    char *end;
+
+    if (strlen(etag) < 32 || strspn(etag, "0123456789abcdef") != 32)
+        return -1;
+    memcpy(digits, etag, 32);
+    digits[32] = '\0';
+    if (!fb_s3_etag_md5(digits, ret_md5))
+        return -1;
+    if (etag[32] == '\0')
+        return 0;
+    if (etag[32] != '-' || etag[33] < '1' || etag[33] > '9' || strlen(etag + 33) > 5)
+        return -1;
+    parts = strtoul(etag + 33, &end, 10);
+    return *end == '\0' ? (int)parts : -1;
+}
+
+/* The usual ETags are kept as they are, 16 bytes in the tag, and in the nanoseconds of ctime, which
+ * S3 does not have, 1 and the number of parts. So they can be sent back. Of others there is a hash,
+ * and ctime equals mtime. */
 struct fb_version fb_s3_version(uint64_t size, int64_t mtime_ns, const char *etag)
 {
     struct fb_version version = {.size = size, .mtime_ns = mtime_ns, .ctime_ns = mtime_ns};
+    uint8_t md5[16];
     XXH128_hash_t hash;
+    int parts;
 
-    if (*etag) {
+    if (!*etag)
+        return version;
+    parts = etag_parts(etag, md5);
+    if (parts >= 0) {
+        memcpy(version.tag, md5, sizeof md5);
+        version.ctime_ns += 1 + parts;
+    }
+    if (version.tag[1] == 0) {
         hash = XXH3_128bits(etag, strlen(etag));
         version.tag[0] = hash.low64;
         version.tag[1] = hash.high64 ? hash.high64 : 1;
+        version.ctime_ns = mtime_ns;
     }
     return version;
+}
+
+bool fb_s3_version_etag(const struct fb_version *version, char ret_text[FB_S3_ETAG_TEXT])
+{
+    int64_t parts = version->ctime_ns - version->mtime_ns - 1;
+    uint8_t md5[16];
+    int at = 1;
+
+    ret_text[0] = '\0';
+    if (version->tag[1] == 0 || parts < 0)
+        return false;
+    memcpy(md5, version->tag, sizeof md5);
+    ret_text[0] = '"';
+    for (int i = 0; i < 16; i++)
+        at += snprintf(ret_text + at, FB_S3_ETAG_TEXT - (size_t)at, "%02x", md5[i]);
+    if (parts > 0)
+        at += snprintf(ret_text + at, FB_S3_ETAG_TEXT - (size_t)at, "-%d", (int)parts);
+    snprintf(ret_text + at, FB_S3_ETAG_TEXT - (size_t)at, "\"");
+    return true;
 }

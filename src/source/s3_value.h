@@ -41,6 +41,10 @@ bool fb_s3_etag_md5(const char *etag, uint8_t ret_md5[16]);
 /* tag is of the ETag, tag[1] is not 0; without an ETag ("") both are 0. */
 struct fb_version fb_s3_version(uint64_t size, int64_t mtime_ns, const char *etag);
 
+/* The ETag in quotes, as If-Match wants it; false and "" when the version does not tell it. */
+#define FB_S3_ETAG_TEXT 48
+bool fb_s3_version_etag(const struct fb_version *version, char ret_text[FB_S3_ETAG_TEXT]);
+
 /* ---- headers --------------------------------------------------------------------------------- */
 
 enum fb_s3_checksum_kind {

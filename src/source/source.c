@@ -246,9 +246,11 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
     struct fb_source *source = job->source;
     bool won = fb_source_job_leave(job, FB_JOB_FINISHED);
     struct fb_source_job *closer = NULL;
-    bool back = false, closing;
+    bool back = false, gave_up = result == -EHOSTDOWN, closing;
 
     FB_ASSERT(result <= 0);
+    if (gave_up)
+        result = -EIO;
     fb_mutex_lock(&source->lock);
     fb_due_remove(&source->due, &job->due);
     source->stats.in_flight--;
@@ -259,8 +261,12 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
         if (result == 0 && (job->op == FB_SOURCE_READ || job->op == FB_SOURCE_PREAD))
             source->stats.bytes_read += job->bytes;
     }
-    if (is_probe(job))
+    if (is_probe(job)) {
         back = probe_answered(source, job, result);
+    } else if (won && gave_up) {
+        suspect(source);
+        fb_cond_signal(&source->wake);
+    }
     if (fb_source_job_uses_handle(job))
         closer = last_user(source, job->handle);
     closing = source->closing;

@@ -48,7 +48,8 @@
 #define FB_SOURCE_CLOSE_NS   2000000000LL /* how long closing waits for a backend's threads */
 
 enum fb_source_op {
-    FB_SOURCE_STAT,      /* path, or handle of an OPEN -> attr (of a symbolic link: its own) */
+    FB_SOURCE_STAT,      /* path, or handle of an OPEN -> attr (of a symbolic link: its own);
+                          * expect, if given, is what a file there was when last seen */
     FB_SOURCE_READ,      /* path, expect, offset, iov -> bytes, attr */
     FB_SOURCE_OPENDIR,   /* path -> handle, attr */
     FB_SOURCE_READDIR,   /* handle, cookie, want_attrs -> data: struct fb_source_dirent ... */
@@ -253,7 +254,8 @@ struct fb_source_ops {
 };
 
 /* Once a job, by its backend: results are in the job, this ends it. Drops the backend's reference.
- * With no lock held. */
+ * With no lock held. -EHOSTDOWN: tried until the deadline in vain; the source is suspect, and
+ * the caller gets -EIO. */
 void fb_source_job_finish(struct fb_source_job *job, int result);
 
 /* True once nobody waits for the job: a backend may skip queued work. Never true of CLOSE. */

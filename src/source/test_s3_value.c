@@ -1,5 +1,6 @@
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -152,6 +153,32 @@ static void test_versions(void **state)
     assert_int_equal(none.tag[0], 0);
     assert_int_equal(none.tag[1], 0);
     assert_false(fb_version_settled(&none, now_ns));
+    {
+        static const char *const told[] = {"0123456789abcdef0123456789abcdef",
+                                           "0123456789abcdef0123456789abcdef-1",
+                                           "ffffffffffffffffffffffffffffffff-10000"};
+        static const char *const hashed[] = {"one",
+                                             "0123456789ABCDEF0123456789abcdef",
+                                             "0123456789abcdef0123456789abcdef-",
+                                             "0123456789abcdef0123456789abcdef-01",
+                                             "0123456789abcdef0123456789abcdef-1x",
+                                             "0123456789abcdef0000000000000000"};
+        char quoted[FB_S3_ETAG_TEXT], text[FB_S3_ETAG_TEXT];
+
+        for (size_t i = 0; i < FB_ARRAY_SIZE(told); i++) {
+            struct fb_version v = fb_s3_version(5, now_ns, told[i]);
+
+            snprintf(quoted, sizeof quoted, "\"%s\"", told[i]);
+            assert_true(fb_s3_version_etag(&v, text));
+            assert_string_equal(text, quoted);
+        }
+        for (size_t i = 0; i < FB_ARRAY_SIZE(hashed); i++) {
+            struct fb_version v = fb_s3_version(5, now_ns, hashed[i]);
+
+            assert_true(fb_version_settled(&v, now_ns));
+            assert_false(fb_s3_version_etag(&v, text));
+        }
+    }
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */

@@ -1,0 +1,156 @@
+/*
+ * Read-ahead: a large file read from front to back is fetched ahead of its reader.
+ *
+ * The kernel reads ahead by a megabyte or two, which is little on a way that takes long. So each
+ * volume watches a few files: reads that go on where the last one ended, give or take what the
+ * kernel sends out of order, open a window behind the reader's place. It doubles with every read
+ * that uses it, up to a quarter of the buffers that the volume may have, and closes when the reader
+ * goes elsewhere. Only what no tier holds is fetched, as items like all others.
+ *
+ * A file has a slot by the hash of its id; two readers of one file share it, and a slot that
+ * somebody else works on is left alone: this is a hint, nothing is lost but time.
+ */
+#include "base/hash.h"
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+#define SLACK_BYTES  (4ULL << 20) /* the kernel's own read-ahead, out of order */
+#define FIRST_BYTES  (256ULL << 10)
+#define WINDOW_FIRST (1ULL << 20)
+#define WINDOW_MAX   (64ULL << 20)
+
+static uint64_t window_max(const struct fb_volume *volume)
+{
+    uint64_t buffers = (uint64_t)volume->account->limit * volume->cache->config.block_bytes;
+
+    return fb_min_u64(buffers / 2, WINDOW_MAX);
+}
+
+static void done(struct fb_read *read)
+{
+    struct fb_volume *volume = read->volume;
+    uint32_t file = read->file;
+
+    fb_read_release(read);
+    free(read);
+    fb_files_unref(volume->cache->files, file, 1);
+    fb_volume_leave(volume);
+}
+
+static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length)
+{
+    struct fb_read *read = fb_alloc(sizeof *read);
+
+    if (!read)
+        return;
+    fb_files_ref(ahead->volume->cache->files, ahead->file, 1);
+    fb_volume_enter(ahead->volume);
+    fb_metric_add(&ahead->volume->cache->metrics, FB_CM_AHEAD_BYTES, length);
+    *read = (struct fb_read){
+        .volume = ahead->volume,
+        .caller = ahead->caller,
+        .file = ahead->file,
+        .offset = offset,
+        .length = (uint32_t)length,
+        .door = ahead->door,
+        .early = true,
+        .done = done,
+    };
+    fb_cache_read(read);
+}
+
+static bool is_missing(struct fb_cache *cache, uint32_t file, uint64_t offset)
+{
+    uint32_t block = (uint32_t)(offset / cache->config.block_bytes);
+    struct fb_pin pin;
+
+    if (fb_store_pin(cache->store, fb_item_key(file, block), &pin) == FB_STORE_MISS)
+        return true;
+    fb_store_unpin(cache->store, &pin);
+    return false;
+}
+
+void fb_ahead_go(const struct fb_ahead *ahead)
+{
+    struct fb_volume *volume = ahead->volume;
+    struct fb_cache *cache = volume->cache;
+    uint64_t block_bytes = cache->config.block_bytes, first = ahead->from;
+
+    for (uint64_t at = ahead->from; at < ahead->until; at += block_bytes) {
+        bool missing = is_missing(cache, ahead->file, at);
+
+        if (at > first && (!missing || at - first + block_bytes > FB_READ_MAX)) {
+            fetch(ahead, first, at - first);
+            first = at;
+        }
+        if (!missing)
+            first = at + block_bytes;
+    }
+    if (first < ahead->until)
+        fetch(ahead, first, ahead->until - first);
+    fb_files_unref(cache->files, ahead->file, 1);
+    fb_volume_leave(volume);
+}
+
+/* Where the window ends now; nothing when the reader does not go from front to back. */
+static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_t most,
+                 uint64_t *ret_until)
+{
+    uint64_t end = read->offset + read->length;
+
+    if (slot->file != read->file || read->offset > slot->next + SLACK_BYTES ||
+        read->offset + SLACK_BYTES < slot->next) {
+        slot->file = read->file;
+        slot->next = slot->until = end;
+        slot->run = slot->window = 0;
+        return false;
+    }
+    if (end <= slot->next)
+        return false;
+    slot->run += end - slot->next;
+    slot->next = end;
+    if (slot->run < FIRST_BYTES)
+        return false;
+    slot->window = slot->window == 0 ? WINDOW_FIRST : fb_min_u64(slot->window * 2, most);
+    *ret_until = slot->next + slot->window;
+    return true;
+}
+
+bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
+{
+    struct fb_volume *volume = read->volume;
+    struct fb_cache *cache = volume->cache;
+    const struct fb_version *version = fb_files_version(cache->files, read->file);
+    uint64_t block_bytes = cache->config.block_bytes, most = window_max(volume);
+    struct fb_ahead_slot *slot = &volume->ahead[fb_mix64(read->file) % FB_AHEAD_SLOTS];
+    uint64_t from = 0, until = 0;
+
+    if (version->size <= block_bytes || volume->config.bypass || most < WINDOW_FIRST ||
+        !fb_version_settled(version, fb_wall_ns()) ||
+        atomic_flag_test_and_set_explicit(&slot->busy, memory_order_acquire))
+        return false;
+    if (move(slot, read, most, &until)) {
+        from = fb_align_up(fb_max_u64(slot->until, slot->next), block_bytes);
+        until = fb_min_u64(fb_align_down(until, block_bytes), version->size);
+        /* Not in crumbs: half of the window at a time. */
+        if (until > from && (until - from >= slot->window / 2 || until == version->size))
+            slot->until = until;
+        else
+            until = from;
+    }
+    atomic_flag_clear_explicit(&slot->busy, memory_order_release);
+    if (until <= from)
+        return false;
+    fb_files_ref(cache->files, read->file, 1);
+    fb_volume_enter(volume);
+    *ret_ahead = (struct fb_ahead){
+        .volume = volume,
+        .caller = read->caller,
+        .file = read->file,
+        .door = read->door,
+        .from = from,
+        .until = until,
+    };
+    return true;
+}

@@ -1,0 +1,364 @@
+/*
+ * OPENDIR and READDIR: pages of a listing, fetched one ahead of the reader.
+ *
+ * Entries are numbered as they come out of the listing (s3_key.h), and the number is the cookie. A
+ * directory keeps the page that is read and the next one; so its memory is bounded, however many
+ * keys there are. Who goes back further than that has the listing begin anew.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "source/s3_priv.h"
+
+#define PAGES_MAX 2
+
+struct page {
+    char *data; /* struct fb_source_dirent ... */
+    size_t used, room;
+    uint64_t first, last; /* cookies; first > last: empty */
+};
+
+struct dir {
+    struct fb_source_handle base;
+    struct fb_list link;
+    struct fb_s3 *s3;
+    char key[FB_S3_KEY_MAX + 1];
+    struct fb_s3_listing *listing;
+    struct page pages[PAGES_MAX]; /* the second follows the first */
+    unsigned page_count;
+    uint64_t next_cookie;
+    struct fb_s3_call call; /* for the next page */
+    bool out;
+    bool ended; /* there are no more pages */
+    char token[FB_S3_TOKEN_MAX + 1];
+    struct fb_s3_op *waiting; /* OPENDIR or READDIR */
+};
+
+struct dir_op {
+    struct fb_s3_op base;
+    struct dir *dir;
+};
+
+static struct dir *dir_at(struct fb_source_handle *handle)
+{
+    return FB_CONTAINER_OF(handle, struct dir, base);
+}
+
+struct fb_source_handle *fb_s3_dir_of(struct fb_list *link)
+{
+    return &FB_LIST_ENTRY(link, struct dir, link)->base;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static void fill_attr(const struct dir *dir, const struct fb_s3_entry *entry,
+                      struct fb_source_dirent *d)
+{
+    char key[FB_S3_KEY_MAX + FB_NAME_MAX + 2];
+
+    snprintf(key, sizeof key, "%s%s%s", dir->key, entry->name, entry->directory ? "/" : "");
+    if (entry->directory) {
+        fb_s3_dir_attr(dir->s3, key, &d->attr);
+    } else {
+        fb_s3_file_attr(dir->s3, key, 0, 0, "", &d->attr);
+        d->attr.version = entry->version;
+        d->attr.atime_ns = entry->version.mtime_ns;
+        d->attr.blocks = (entry->version.size + 511) / 512;
+    }
+    d->ino = d->attr.ino;
+    d->has_attr = true;
+    d->no_xattrs = true;
+}
+
+static int add_entry(void *arg, const struct fb_s3_entry *entry)
+{
+    struct dir *dir = arg;
+    struct page *page = &dir->pages[dir->page_count];
+    size_t length = (sizeof(struct fb_source_dirent) + entry->name_len + 8) & ~(size_t)7;
+    struct fb_source_dirent *d;
+
+    if (page->used + length > page->room) {
+        size_t room = page->room ? page->room * 2 : FB_SOURCE_LIST_BYTES;
+        char *data = realloc(page->data, room);
+
+        if (!data)
+            return -ENOMEM;
+        page->data = data;
+        page->room = room;
+    }
+    d = (struct fb_source_dirent *)(void *)(page->data + page->used);
+    memset(d, 0, length);
+    d->length = (uint32_t)length;
+    d->name_len = (uint8_t)entry->name_len;
+    d->type = entry->directory ? DT_DIR : DT_REG;
+    d->cookie = dir->next_cookie++;
+    memcpy(d->name, entry->name, entry->name_len);
+    fill_attr(dir, entry, d);
+    page->used += length;
+    page->last = d->cookie;
+    return 0;
+}
+
+static void page_free(struct page *page)
+{
+    free(fb_steal(page->data));
+    page->used = page->room = 0;
+}
+
+static void drop_first(struct dir *dir)
+{
+    page_free(&dir->pages[0]);
+    dir->pages[0] = dir->pages[1];
+    dir->pages[1] = (struct page){.data = NULL};
+    dir->page_count--;
+}
+
+static void drop_all(struct dir *dir)
+{
+    for (unsigned i = 0; i < PAGES_MAX; i++)
+        page_free(&dir->pages[i]);
+    dir->page_count = 0;
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+static void serve(struct dir *dir);
+
+static int page_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
+{
+    struct dir *dir = call->arg;
+    struct fb_version version;
+
+    if (entry->prefix)
+        return fb_s3_listing_add_prefix(dir->listing, entry->key, entry->key_len);
+    version = fb_s3_version(entry->size, entry->mtime_ns, entry->etag);
+    return fb_s3_listing_add(dir->listing, entry->key, entry->key_len, &version);
+}
+
+static void page_restart(struct fb_s3_call *call)
+{
+    struct dir *dir = call->arg;
+
+    fb_s3_listing_forget_page(dir->listing);
+}
+
+static void page_done(struct fb_s3_call *call)
+{
+    struct dir *dir = call->arg;
+    struct page *page = &dir->pages[dir->page_count];
+    int r = call->result;
+
+    dir->out = false;
+    if (r == 0) {
+        dir->ended = !call->answer->truncated;
+        snprintf(dir->token, sizeof dir->token, "%s", call->answer->token);
+        page->first = dir->next_cookie;
+        page->last = page->first - 1;
+        r = fb_s3_listing_end_page(dir->listing, dir->ended);
+    }
+    if (r == 0 && page->used > 0)
+        dir->page_count++;
+    else
+        page_free(page);
+    /* An error is for whoever waits; without anybody the page is asked for again in time. */
+    if (r < 0 && dir->waiting) {
+        struct fb_s3_op *op = fb_steal(dir->waiting);
+        bool opening = op->job->op == FB_SOURCE_OPENDIR;
+
+        fb_s3_op_end(op, r == -ENOENT ? -EIO : r);
+        if (opening)
+            fb_s3_closedir(&dir->base);
+        return;
+    }
+    serve(dir);
+}
+
+static void fetch_page(struct dir *dir)
+{
+    if (dir->out || dir->ended || dir->page_count == PAGES_MAX)
+        return;
+    dir->call = (struct fb_s3_call){
+        .method = FB_S3_GET,
+        .key = "",
+        .query = {{"list-type", "2"},
+                  {"delimiter", "/"},
+                  {"prefix", dir->key},
+                  {"continuation-token", dir->token}},
+        .query_count = dir->token[0] ? 4 : 3,
+        .entry = page_entry,
+        .restart = page_restart,
+        .deadline_ns =
+            dir->waiting ? dir->waiting->job->deadline_ns : fb_now_ns() + 10 * FB_NS_PER_S,
+        .done = page_done,
+        .arg = dir,
+    };
+    dir->out = true;
+    fb_s3_http_submit(dir->s3->http, &dir->call);
+}
+
+static int begin_listing(struct dir *dir)
+{
+    if (dir->out)
+        fb_s3_http_cancel(dir->s3->http, &dir->call);
+    dir->out = dir->ended = false;
+    dir->token[0] = '\0';
+    dir->next_cookie = 1;
+    drop_all(dir);
+    fb_s3_listing_destroy(fb_steal(dir->listing));
+    return fb_s3_listing_create(dir->key, add_entry, dir, &dir->listing);
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+/* As many entries behind the cookie as fit into one batch. */
+static int take_batch(const struct page *page, struct fb_source_job *job)
+{
+    size_t at = 0, until;
+
+    while (at < page->used) {
+        const struct fb_source_dirent *d = (const void *)(page->data + at);
+
+        if (d->cookie > job->cookie)
+            break;
+        at += d->length;
+    }
+    until = at;
+    while (until < page->used) {
+        const struct fb_source_dirent *d = (const void *)(page->data + until);
+
+        if (until + d->length - at > FB_SOURCE_LIST_BYTES)
+            break;
+        until += d->length;
+    }
+    job->data = malloc(until - at + 1);
+    if (!job->data)
+        return -ENOMEM;
+    memcpy(job->data, page->data + at, until - at);
+    job->data_len = until - at;
+    return 0;
+}
+
+static void serve_opendir(struct dir *dir)
+{
+    struct fb_s3_op *op = dir->waiting;
+    struct fb_s3_listing_stats stats;
+    bool there;
+
+    fb_s3_listing_stats(dir->listing, &stats);
+    there = stats.entries > 0 || stats.invisible > 0 || stats.hidden > 0 || stats.marker ||
+            dir->page_count > 0 || !*op->job->path || fb_s3_kept_has(dir->s3, dir->key);
+    if (!there && !dir->ended) {
+        fetch_page(dir);
+        return;
+    }
+    dir->waiting = NULL;
+    if (there) {
+        fb_s3_dir_attr(dir->s3, dir->key, &op->job->attr);
+        op->job->handle = &dir->base;
+    }
+    fb_s3_op_end(op, there ? 0 : -ENOENT);
+    if (!there)
+        fb_s3_closedir(&dir->base);
+}
+
+static void serve(struct dir *dir)
+{
+    struct fb_s3_op *op = dir->waiting;
+    int r = 0;
+
+    if (!op)
+        return;
+    if (op->job->op == FB_SOURCE_OPENDIR) {
+        serve_opendir(dir);
+        return;
+    }
+    while (dir->page_count > 0 && dir->pages[0].last <= op->job->cookie)
+        drop_first(dir);
+    if (dir->page_count > 0)
+        r = take_batch(&dir->pages[0], op->job);
+    if (dir->page_count > 0 || dir->ended) {
+        dir->waiting = NULL;
+        fb_s3_op_end(op, r);
+    }
+    fetch_page(dir);
+}
+
+static void cancel(struct fb_s3_op *base)
+{
+    struct dir_op *op = FB_CONTAINER_OF(base, struct dir_op, base);
+    struct dir *dir = op->dir;
+    bool opening = base->job->op == FB_SOURCE_OPENDIR;
+
+    dir->waiting = NULL;
+    fb_s3_op_end(base, -ETIMEDOUT);
+    if (opening)
+        fb_s3_closedir(&dir->base);
+}
+
+void fb_s3_opendir(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    struct dir *dir = fb_alloc(sizeof *dir);
+    struct dir_op *op;
+    ssize_t n;
+
+    if (!dir) {
+        fb_source_job_finish(job, -ENOMEM);
+        return;
+    }
+    dir->s3 = s3;
+    fb_list_push_back(&s3->dirs, &dir->link);
+    n = fb_s3_key_make(s3->prefix, job->path, true, dir->key);
+    if (n >= 0)
+        n = begin_listing(dir);
+    if (n < 0) {
+        fb_s3_closedir(&dir->base);
+        fb_source_job_finish(job, n == -EINVAL ? -ENOENT : (int)n);
+        return;
+    }
+    op = fb_s3_op_new(s3, job, sizeof *op, cancel);
+    if (!op) {
+        fb_s3_closedir(&dir->base);
+        return;
+    }
+    op->dir = dir;
+    dir->waiting = &op->base;
+    fetch_page(dir);
+}
+
+void fb_s3_readdir(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    struct dir *dir = dir_at(job->handle);
+    struct dir_op *op;
+    uint64_t oldest = dir->page_count > 0 ? dir->pages[0].first : dir->next_cookie;
+
+    /* Nobody waits for an earlier one any more, or it would not be asked again. */
+    if (dir->waiting)
+        cancel(dir->waiting);
+    if (job->cookie + 1 < oldest && begin_listing(dir) < 0) {
+        fb_source_job_finish(job, -ENOMEM);
+        return;
+    }
+    op = fb_s3_op_new(s3, job, sizeof *op, cancel);
+    if (!op)
+        return;
+    op->dir = dir;
+    dir->waiting = &op->base;
+    serve(dir);
+}
+
+void fb_s3_closedir(struct fb_source_handle *handle)
+{
+    struct dir *dir = dir_at(handle);
+
+    if (dir->out)
+        fb_s3_http_cancel(dir->s3->http, &dir->call);
+    drop_all(dir);
+    fb_s3_listing_destroy(dir->listing);
+    fb_list_remove(&dir->link);
+    free(dir);
+}

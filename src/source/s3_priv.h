@@ -1,0 +1,155 @@
+/*
+ * source/s3_priv.h - what the files of the S3 source share.
+ *
+ *     source_s3.c   the backend: jobs in, operations on the loop, the end
+ *     s3_look.c     what a path is: HEAD and a listing of one key; STAT
+ *     s3_read.c     READ
+ *     s3_dir.c      OPENDIR, READDIR
+ *     s3_write.c    files being written: OPEN, WRITE, COMMIT
+ *     s3_change.c   everything else that changes the bucket
+ *     s3_http.c     requests    s3_sign.c, s3_creds.c, s3_xml.c, s3_key.c, s3_parts.c: their parts
+ *
+ * All of it runs on the loop (s3_http.h), one step at a time, so nothing here takes a lock but the
+ * inbox. An operation is a small struct that begins with struct fb_s3_op, has its calls in it, and
+ * is freed when its job is finished.
+ */
+#ifndef FB_SOURCE_S3_PRIV_H
+#define FB_SOURCE_S3_PRIV_H
+
+#include "core/lock.h"
+#include "source/s3_http.h"
+#include "source/s3_journal.h"
+#include "source/s3_key.h"
+#include "source/source_s3.h"
+
+struct fb_s3_kept;
+
+struct fb_s3 {
+    char *bucket;
+    char *prefix; /* "" or ending in '/' */
+    uint32_t uid, gid, umask;
+    uint64_t part_bytes;
+    int64_t born_ns; /* wall clock: the time of directories, which have none */
+    struct fb_s3_creds *creds;
+    struct fb_s3_http *http;
+    struct fb_s3_journal *journal;
+
+    struct fb_mutex lock; /* rank SOURCE: the inbox */
+    struct fb_list inbox; /* of jobs */
+    bool cancels;         /* some job has expired */
+    bool closing;
+    bool closed;
+    struct fb_cond quiet;
+
+    /* The loop's own. */
+    struct fb_list ops;
+    struct fb_list dirs;
+    struct fb_list files;
+    struct fb_s3_kept *kept;
+    uint64_t upload_bytes; /* buffered by files */
+    unsigned orphans;      /* aborts of uploads that nobody waits for */
+    bool ending;
+};
+
+struct fb_s3_op {
+    struct fb_list link;
+    struct fb_s3 *s3;
+    struct fb_source_job *job;
+    /* Nobody waits any more: takes its calls back, and ends. */
+    void (*cancel)(struct fb_s3_op *op);
+};
+
+/* Memory for an operation that begins with struct fb_s3_op; ends the job without. */
+FB_MUST_CHECK void *fb_s3_op_new(struct fb_s3 *s3, struct fb_source_job *job, size_t size,
+                                 void (*cancel)(struct fb_s3_op *op));
+/* Finishes the job and frees the operation. */
+void fb_s3_op_end(struct fb_s3_op *op, int result);
+
+void fb_s3_file_attr(const struct fb_s3 *s3, const char *key, uint64_t size, int64_t mtime_ns,
+                     const char *etag, struct fb_attr *ret_attr);
+void fb_s3_dir_attr(const struct fb_s3 *s3, const char *key, struct fb_attr *ret_attr);
+
+/* ---- s3_look.c ---- */
+
+/* What stands at a path. Embedded in whoever asks. */
+struct fb_s3_look {
+    /* in */
+    const char *path;
+    bool is_file; /* most likely: first ask for the object alone */
+    bool urgent;
+    int64_t deadline_ns;
+    void (*done)(struct fb_s3_look *look);
+    /* out */
+    int result; /* 0, -ENOENT, -EACCES, -EIO ... */
+    struct fb_attr attr;
+    char etag[FB_S3_ETAG_MAX + 1];
+    /* private */
+    struct fb_s3 *s3;
+    char key[FB_S3_KEY_MAX + 1], dir_key[FB_S3_KEY_MAX + 1];
+    struct fb_s3_call head, list;
+    bool head_out, list_out;
+    bool found_key;
+};
+
+void fb_s3_look(struct fb_s3 *s3, struct fb_s3_look *look);
+void fb_s3_look_cancel(struct fb_s3_look *look);
+
+/* s3_write.c: attributes of a file that is being written and was not there before; -ENOENT. */
+FB_MUST_CHECK int fb_s3_pending_attr(const struct fb_s3 *s3, const char *path,
+                                     struct fb_attr *ret_attr);
+FB_MUST_CHECK int fb_s3_handle_attr(const struct fb_s3 *s3, const struct fb_source_handle *handle,
+                                    struct fb_attr *ret_attr);
+
+/* Directories that were seen here and have nothing in them: a bucket knows none. */
+bool fb_s3_kept_has(const struct fb_s3 *s3, const char *dir_key);
+void fb_s3_keep_dir(struct fb_s3 *s3, const char *dir_key);
+void fb_s3_unkeep_dir(struct fb_s3 *s3, const char *dir_key);
+void fb_s3_kept_free(struct fb_s3 *s3);
+
+/* ---- s3_write.c: files being written ---- */
+
+/* s3_dir.c and s3_write.c: the handle whose link in the source's list this is. */
+struct fb_source_handle *fb_s3_dir_of(struct fb_list *link);
+struct fb_source_handle *fb_s3_file_of(struct fb_list *link);
+bool fb_s3_is_file(const struct fb_s3 *s3, const struct fb_source_handle *handle);
+
+/* What was not committed is aborted. */
+void fb_s3_closefile(struct fb_s3 *s3, struct fb_source_handle *handle);
+void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id);
+void fb_s3_orphan_done(struct fb_s3 *s3);
+/* Memory has become free. */
+void fb_s3_pump_files(struct fb_s3 *s3);
+
+/* SETATTR of the size, by handle; FB_S3_BEGUN: the job is answered later. */
+#define FB_S3_BEGUN 1
+FB_MUST_CHECK int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *job);
+/* True when the file was nowhere but here: there is no object to delete. */
+bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key);
+/* -ENOENT when there is no such file, or an object of it. */
+FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to);
+
+/* "/bucket/key" encoded, for x-amz-copy-source. NULL without memory. */
+FB_MUST_CHECK char *fb_s3_copy_source(const struct fb_s3 *s3, const char *key);
+
+/* s3_read.c: READ and PREAD of a version. */
+void fb_s3_read_object(struct fb_s3 *s3, struct fb_source_job *job, const char *key,
+                       const struct fb_version *version);
+
+/* ---- operations ---- */
+
+void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_read(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_opendir(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_readdir(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_closedir(struct fb_source_handle *handle);
+void fb_s3_open(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_write(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_pread(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_setattr(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_mknod(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_unlink(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_rmdir(struct fb_s3 *s3, struct fb_source_job *job);
+void fb_s3_rename(struct fb_s3 *s3, struct fb_source_job *job);
+
+#endif

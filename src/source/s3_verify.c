@@ -1,0 +1,58 @@
+/*
+ * The cheapest checksum that S3 gave is the one to use: CRC32C and CRC32 at several bytes a cycle,
+ * then SHA-1 and SHA-256, which processors do in hardware, and the MD5 of the ETag last.
+ */
+#include "source/s3_verify.h"
+
+#include <openssl/evp.h>
+#include <string.h>
+
+#include "source/s3_crc.h"
+
+static bool digest_is(const EVP_MD *kind, const struct iovec *iov, unsigned count,
+                      const uint8_t *expected, size_t size)
+{
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    bool done = ctx && EVP_DigestInit_ex(ctx, kind, NULL);
+
+    for (unsigned i = 0; i < count && done; i++)
+        done = EVP_DigestUpdate(ctx, iov[i].iov_base, iov[i].iov_len);
+    done = done && EVP_DigestFinal_ex(ctx, digest, &length);
+    EVP_MD_CTX_free(ctx);
+    /* What cannot be computed (MD5 where it is forbidden) is not held against the bytes. */
+    return !done || (length == size && memcmp(digest, expected, size) == 0);
+}
+
+static bool crc_is(enum fb_s3_crc kind, const struct iovec *iov, unsigned count,
+                   const uint8_t *expected, size_t size)
+{
+    uint64_t crc = 0, wanted = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        crc = fb_s3_crc(kind, crc, iov[i].iov_base, iov[i].iov_len);
+    for (size_t i = 0; i < size; i++)
+        wanted = wanted << 8 | expected[i];
+    return crc == wanted;
+}
+
+bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count)
+{
+    const struct fb_s3_checksum *sums = headers->checksums;
+    uint8_t md5[16];
+
+    if (sums[FB_S3_CRC32C].present)
+        return crc_is(FB_S3_CRC_32C, iov, count, sums[FB_S3_CRC32C].bytes, 4);
+    if (sums[FB_S3_CRC32].present)
+        return crc_is(FB_S3_CRC_32, iov, count, sums[FB_S3_CRC32].bytes, 4);
+    if (sums[FB_S3_CRC64NVME].present)
+        return crc_is(FB_S3_CRC_64NVME, iov, count, sums[FB_S3_CRC64NVME].bytes, 8);
+    if (sums[FB_S3_SHA1].present)
+        return digest_is(EVP_sha1(), iov, count, sums[FB_S3_SHA1].bytes, 20);
+    if (sums[FB_S3_SHA256].present)
+        return digest_is(EVP_sha256(), iov, count, sums[FB_S3_SHA256].bytes, 32);
+    if (!headers->encrypted && fb_s3_etag_md5(headers->etag, md5))
+        return digest_is(EVP_md5(), iov, count, md5, sizeof md5);
+    return true;
+}

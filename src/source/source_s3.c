@@ -1,0 +1,436 @@
+/*
+ * The backend: jobs come in from any thread, through the inbox, and are operations on the loop from
+ * there on. Ends in order: the loop is told, cancels every operation, aborts the uploads that are
+ * left as far as it can in the time given, and stops.
+ */
+#include "source/source_s3.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "source/s3_priv.h"
+
+#define STALL_NS      (10 * FB_NS_PER_S)
+#define FIRST_WAIT_NS (8 * FB_NS_PER_S)
+#define REGION        "us-east-1"
+#define STATFS_BYTES  (1ULL << 50) /* free, as far as anybody can tell */
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+void *fb_s3_op_new(struct fb_s3 *s3, struct fb_source_job *job, size_t size,
+                   void (*cancel)(struct fb_s3_op *op))
+{
+    struct fb_s3_op *op = fb_alloc(size);
+
+    if (!op) {
+        fb_source_job_finish(job, -ENOMEM);
+        return NULL;
+    }
+    op->s3 = s3;
+    op->job = job;
+    op->cancel = cancel;
+    fb_list_push_back(&s3->ops, &op->link);
+    return op;
+}
+
+void fb_s3_op_end(struct fb_s3_op *op, int result)
+{
+    struct fb_source_job *job = op->job;
+
+    fb_list_remove(&op->link);
+    free(op);
+    fb_source_job_finish(job, result);
+}
+
+static void s3_statfs(struct fb_source_job *job)
+{
+    job->statfs = (struct statvfs){
+        .f_bsize = 1 << 20,
+        .f_frsize = 4096,
+        .f_blocks = STATFS_BYTES / 4096,
+        .f_bfree = STATFS_BYTES / 4096,
+        .f_bavail = STATFS_BYTES / 4096,
+        .f_files = UINT32_MAX,
+        .f_ffree = UINT32_MAX,
+        .f_favail = UINT32_MAX,
+        .f_namemax = FB_NAME_MAX,
+    };
+    fb_source_job_finish(job, 0);
+}
+
+static void no_xattrs(struct fb_source_job *job)
+{
+    job->data = fb_alloc(1);
+    fb_source_job_finish(job, job->data ? 0 : -ENOMEM);
+}
+
+static void close_handle(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    if (fb_s3_is_file(s3, job->handle))
+        fb_s3_closefile(s3, job->handle);
+    else
+        fb_s3_closedir(job->handle);
+    fb_source_job_finish(job, 0);
+}
+
+static void run(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    switch (job->op) {
+    case FB_SOURCE_STAT:
+        fb_s3_stat(s3, job);
+        break;
+    case FB_SOURCE_READ:
+        fb_s3_read(s3, job);
+        break;
+    case FB_SOURCE_OPENDIR:
+        fb_s3_opendir(s3, job);
+        break;
+    case FB_SOURCE_READDIR:
+        fb_s3_readdir(s3, job);
+        break;
+    case FB_SOURCE_CLOSE:
+        close_handle(s3, job);
+        break;
+    case FB_SOURCE_READLINK:
+        fb_source_job_finish(job, -EINVAL);
+        break;
+    case FB_SOURCE_GETXATTR:
+    case FB_SOURCE_REMOVEXATTR:
+        fb_source_job_finish(job, -ENODATA);
+        break;
+    case FB_SOURCE_LISTXATTR:
+        no_xattrs(job);
+        break;
+    case FB_SOURCE_STATFS:
+        s3_statfs(job);
+        break;
+    case FB_SOURCE_OPEN:
+        fb_s3_open(s3, job);
+        break;
+    case FB_SOURCE_PREAD:
+        fb_s3_pread(s3, job);
+        break;
+    case FB_SOURCE_WRITE:
+        fb_s3_write(s3, job);
+        break;
+    case FB_SOURCE_COMMIT:
+        fb_s3_commit(s3, job);
+        break;
+    case FB_SOURCE_SETATTR:
+        fb_s3_setattr(s3, job);
+        break;
+    case FB_SOURCE_MKNOD:
+        fb_s3_mknod(s3, job);
+        break;
+    case FB_SOURCE_UNLINK:
+        fb_s3_unlink(s3, job);
+        break;
+    case FB_SOURCE_RMDIR:
+        fb_s3_rmdir(s3, job);
+        break;
+    case FB_SOURCE_RENAME:
+        fb_s3_rename(s3, job);
+        break;
+    case FB_SOURCE_SYMLINK:
+    case FB_SOURCE_LINK:
+        /* What file systems without them answer. */
+        fb_source_job_finish(job, -EPERM);
+        break;
+    case FB_SOURCE_FALLOCATE:
+    case FB_SOURCE_SETXATTR:
+    case FB_SOURCE_OPS:
+        fb_source_job_finish(job, -ENOTSUP);
+        break;
+    }
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void cancel_ops(struct fb_s3 *s3, bool all)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &s3->ops) {
+        struct fb_s3_op *op = FB_LIST_ENTRY(it, struct fb_s3_op, link);
+
+        if (all || fb_source_job_expired(op->job))
+            op->cancel(op);
+    }
+}
+
+static void maybe_stop(struct fb_s3 *s3)
+{
+    if (s3->orphans > 0)
+        return;
+    fb_mutex_lock(&s3->lock);
+    s3->closed = true;
+    fb_cond_signal(&s3->quiet);
+    fb_mutex_unlock(&s3->lock);
+    fb_s3_http_stop(s3->http);
+}
+
+void fb_s3_orphan_done(struct fb_s3 *s3)
+{
+    bool closing;
+
+    s3->orphans--;
+    fb_mutex_lock(&s3->lock);
+    closing = s3->closing;
+    fb_mutex_unlock(&s3->lock);
+    if (closing)
+        maybe_stop(s3);
+}
+
+static void end_all(struct fb_s3 *s3)
+{
+    s3->ending = true;
+    cancel_ops(s3, true);
+    while (!fb_list_empty(&s3->dirs))
+        fb_s3_closedir(fb_s3_dir_of(s3->dirs.next));
+    while (!fb_list_empty(&s3->files))
+        fb_s3_closefile(s3, fb_s3_file_of(s3->files.next));
+    maybe_stop(s3);
+}
+
+static void woken(void *arg)
+{
+    struct fb_s3 *s3 = arg;
+    struct fb_list jobs;
+    bool cancels, closing;
+
+    fb_list_init(&jobs);
+    fb_mutex_lock(&s3->lock);
+    fb_list_splice(&jobs, &s3->inbox);
+    cancels = s3->cancels;
+    s3->cancels = false;
+    closing = s3->closing;
+    fb_mutex_unlock(&s3->lock);
+    while (!fb_list_empty(&jobs)) {
+        struct fb_source_job *job = FB_LIST_ENTRY(jobs.next, struct fb_source_job, backend_link);
+
+        fb_list_remove(&job->backend_link);
+        run(s3, job);
+    }
+    if (cancels)
+        cancel_ops(s3, false);
+    if (closing)
+        end_all(s3);
+}
+
+/* ---- the backend ----------------------------------------------------------------------------- */
+
+static void s3_start(void *backend, struct fb_source_job *job)
+{
+    struct fb_s3 *s3 = backend;
+    bool first;
+
+    fb_mutex_lock(&s3->lock);
+    first = fb_list_empty(&s3->inbox);
+    fb_list_push_back(&s3->inbox, &job->backend_link);
+    fb_mutex_unlock(&s3->lock);
+    if (first)
+        fb_s3_http_wake(s3->http);
+}
+
+static void s3_expired(void *backend, struct fb_source_job *job)
+{
+    struct fb_s3 *s3 = backend;
+
+    (void)job;
+    fb_mutex_lock(&s3->lock);
+    s3->cancels = true;
+    fb_mutex_unlock(&s3->lock);
+    fb_s3_http_wake(s3->http);
+}
+
+static bool s3_close(void *backend, int64_t until_ns)
+{
+    struct fb_s3 *s3 = backend;
+    bool closed;
+
+    fb_mutex_lock(&s3->lock);
+    s3->closing = true;
+    fb_mutex_unlock(&s3->lock);
+    fb_s3_http_wake(s3->http);
+    fb_mutex_lock(&s3->lock);
+    while (!s3->closed && fb_cond_wait(&s3->quiet, &s3->lock, until_ns))
+        ;
+    closed = s3->closed;
+    fb_mutex_unlock(&s3->lock);
+    return closed;
+}
+
+static void s3_free(struct fb_s3 *s3)
+{
+    if (s3->http)
+        fb_s3_http_destroy(s3->http);
+    fb_s3_creds_close(s3->creds);
+    fb_s3_journal_close(s3->journal);
+    fb_s3_kept_free(s3);
+    fb_cond_destroy(&s3->quiet);
+    fb_mutex_destroy(&s3->lock);
+    free(s3->bucket);
+    free(s3->prefix);
+    free(s3);
+}
+
+static void s3_destroy(void *backend)
+{
+    s3_free(backend);
+}
+
+static const struct fb_source_ops s3_ops = {
+    .name = "s3",
+    .start = s3_start,
+    .expired = s3_expired,
+    .close = s3_close,
+    .destroy = s3_destroy,
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+bool fb_source_is_s3(const char *uri)
+{
+    return strncmp(uri, "s3://", 5) == 0;
+}
+
+int fb_s3_uri_canonical(const char *uri, char **ret_uri, struct fb_error *err)
+{
+    FB_AUTO_FREE char *bucket = NULL;
+    FB_AUTO_FREE char *prefix = NULL;
+    size_t len;
+    int r = fb_s3_url_parse(uri, &bucket, &prefix, err);
+
+    if (r < 0)
+        return r;
+    len = strlen(prefix);
+    *ret_uri = fb_asprintf("s3://%s%s%.*s", bucket, len > 0 ? "/" : "", len > 0 ? (int)len - 1 : 0,
+                           prefix);
+    return *ret_uri ? 0 : fb_error_set(err, -ENOMEM, "out of memory");
+}
+
+static int why_not(const struct fb_s3 *s3, int result, struct fb_error *err)
+{
+    char why[FB_S3_WHY_MAX];
+
+    fb_s3_http_why(s3->http, why);
+    if (result == -EACCES)
+        return fb_error_set(err, result,
+                            "the bucket %s refuses access (%s); check the access key, its secret "
+                            "and what they are allowed",
+                            s3->bucket, why);
+    if (strstr(why, "NoSuchBucket"))
+        return fb_error_set(err, -ENOENT, "there is no bucket %s at %s", s3->bucket,
+                            fb_s3_http_base(s3->http));
+    return fb_error_set(err, result, "the bucket %s does not answer at %s (%s)", s3->bucket,
+                        fb_s3_http_base(s3->http), why[0] ? why : fb_strerror(result));
+}
+
+/* The first answer: wrong names and keys are told now, not by the first program that reads. */
+static int try_out(const struct fb_s3 *s3, struct fb_source *source, struct fb_error *err)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, "");
+    int r;
+
+    if (!job)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    job->deadline_ns = fb_now_ns() + FIRST_WAIT_NS;
+    r = fb_source_wait(source, job);
+    fb_source_job_put(job);
+    return r < 0 ? why_not(s3, r, err) : 0;
+}
+
+static const char *given(const char *text)
+{
+    return text && *text ? text : NULL;
+}
+
+static const char *variable(const char *const *env, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (; env && *env; env++) {
+        if (strncmp(*env, name, len) == 0 && (*env)[len] == '=')
+            return *env + len + 1;
+    }
+    return NULL;
+}
+
+static int build(const struct fb_s3_config *config, struct fb_s3 *s3, struct fb_error *err)
+{
+    struct fb_s3_http_config http = {
+        .endpoint = given(config->endpoint),
+        .path_style = config->path_style,
+        .region = given(config->region),
+        .ca_bundle = given(variable(config->env, "AWS_CA_BUNDLE")),
+        .connections = config->connections ? config->connections : FB_S3_CONNECTIONS,
+        .stall_ns = config->stall_ns ? config->stall_ns : STALL_NS,
+        .woken = woken,
+        .arg = s3,
+    };
+    struct fb_s3_creds_config creds = {.env = config->env,
+                                       .profile = given(config->profile),
+                                       .no_sign = config->unsigned_requests};
+    int r = fb_s3_url_parse(config->uri, &s3->bucket, &s3->prefix, err);
+
+    if (r == 0)
+        r = fb_s3_creds_open(&creds, &s3->creds, err);
+    if (r < 0)
+        return r;
+    if (!http.endpoint)
+        http.endpoint = given(fb_s3_creds_endpoint(s3->creds));
+    if (!http.region)
+        http.region = given(fb_s3_creds_region(s3->creds));
+    if (!http.region)
+        http.region = REGION;
+    http.bucket = s3->bucket;
+    http.creds = s3->creds;
+    return fb_s3_http_create(&http, &s3->http, err);
+}
+
+int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_source,
+                      struct fb_error *err)
+{
+    FB_AUTO_FREE char *uri = NULL;
+    struct fb_s3 *s3 = fb_alloc(sizeof *s3);
+    struct fb_source *source;
+    int r;
+
+    if (!s3)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    s3->uid = config->uid;
+    s3->gid = config->gid;
+    s3->umask = config->umask;
+    s3->part_bytes = config->part_bytes ? config->part_bytes : FB_S3_PART_BYTES;
+    s3->born_ns = fb_wall_ns();
+    fb_mutex_init(&s3->lock, FB_RANK_SOURCE);
+    fb_cond_init(&s3->quiet);
+    fb_list_init(&s3->inbox);
+    fb_list_init(&s3->ops);
+    fb_list_init(&s3->dirs);
+    fb_list_init(&s3->files);
+    r = build(config, s3, err);
+    if (r == 0)
+        r = fb_s3_uri_canonical(config->uri, &uri, err);
+    if (r < 0) {
+        if (s3->http)
+            s3_close(s3, FB_NEVER_NS);
+        s3_free(s3);
+        return r;
+    }
+    r = fb_source_create(&s3_ops, s3, uri, &source);
+    if (r < 0)
+        return fb_error_set(err, r, "no memory for %s", uri);
+    r = try_out(s3, source, err);
+    if (r < 0) {
+        fb_source_close(source);
+        return r;
+    }
+    *ret_source = source;
+    return 0;
+}
