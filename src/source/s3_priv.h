@@ -18,7 +18,6 @@
 
 #include "core/lock.h"
 #include "source/s3_http.h"
-#include "source/s3_journal.h"
 #include "source/s3_key.h"
 #include "source/source_s3.h"
 
@@ -32,7 +31,6 @@ struct fb_s3 {
     int64_t born_ns; /* wall clock: the time of directories, which have none */
     struct fb_s3_creds *creds;
     struct fb_s3_http *http;
-    struct fb_s3_journal *journal;
 
     struct fb_mutex lock; /* rank SOURCE: the inbox */
     struct fb_list inbox; /* of jobs */

@@ -30,17 +30,17 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "source/s3_parts.h"
 #include "source/s3_priv.h"
 
-#define BUFFER_FIRST   (64u << 10)
-#define BUFFERED_MAX   (64ULL << 20) /* beyond it a file that has parts on their way waits for them */
-#define PARTS_OUT_MAX  4u
-#define PART_CAP       (64ULL << 20)
-#define COPY_MAX       (5ULL << 30) /* bytes that the server copies in one request */
-#define PART_WAIT_NS   (120 * FB_NS_PER_S)
-#define CLOSE_WAIT_NS  (1 * FB_NS_PER_S)
-#define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
+#define BUFFER_FIRST    (64u << 10)
+#define BUFFERED_MAX    (64ULL << 20) /* beyond it a file that has parts on their way waits for them */
+#define PARTS_OUT_MAX   4u
+#define FB_S3_PARTS_MAX 10000u
+#define PART_CAP        (64ULL << 20)
+#define COPY_MAX        (5ULL << 30) /* bytes that the server copies in one request */
+#define PART_WAIT_NS    (120 * FB_NS_PER_S)
+#define CLOSE_WAIT_NS   (1 * FB_NS_PER_S)
+#define ETAG_XML_BYTES  384 /* of one part in the list that completes an upload */
 
 enum upload {
     NONE,
@@ -105,6 +105,11 @@ struct commit_op {
 };
 
 static void pump(struct file *file);
+
+static uint64_t fb_s3_part_size(unsigned number, uint64_t first, uint64_t cap)
+{
+    return fb_min_u64(first << (number - 1) / 1000, fb_max_u64(first, cap));
+}
 
 static struct file *file_at(const struct fb_source_handle *handle)
 {
@@ -191,8 +196,6 @@ static void orphan_done(struct fb_s3_call *call)
     struct orphan *o = call->arg;
     struct fb_s3 *s3 = o->s3;
 
-    if ((call->result == 0 || call->result == -ENOENT) && s3->journal)
-        fb_s3_journal_end(s3->journal, o->id);
     free(o);
     fb_s3_orphan_done(s3);
 }
@@ -271,9 +274,6 @@ static void initiated(struct fb_s3_call *call)
     if (r == 0) {
         snprintf(file->upload_id, sizeof file->upload_id, "%s", call->answer->upload_id);
         file->upload = BEGUN;
-        if (file->s3->journal)
-            r = fb_s3_journal_begin(file->s3->journal, file->s3->bucket, file->key,
-                                    file->upload_id);
     }
     if (r < 0)
         fail(file, r);
@@ -675,8 +675,6 @@ static void complete_done(struct fb_s3_call *call)
         return;
     }
     file->upload = COMPLETED;
-    if (file->s3->journal)
-        fb_s3_journal_end(file->s3->journal, file->upload_id);
     committed(file, call->answer->etag);
 }
 

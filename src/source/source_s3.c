@@ -270,7 +270,6 @@ static void s3_free(struct fb_s3 *s3)
     if (s3->http)
         fb_s3_http_destroy(s3->http);
     fb_s3_creds_close(s3->creds);
-    fb_s3_journal_close(s3->journal);
     fb_s3_kept_free(s3);
     fb_cond_destroy(&s3->quiet);
     fb_mutex_destroy(&s3->lock);
