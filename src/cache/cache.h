@@ -118,6 +118,9 @@ struct fb_volume_config {
     /* Tells the door that a record is no longer current, so that the kernel may forget it. Any
      * thread, no lock held; must not wait. */
     void (*retired)(void *arg, uint32_t file);
+    /* Optional, likewise: there is something under a path that may have been said not to exist. Not
+     * told to who made it. */
+    void (*appeared)(void *arg, const char *path);
     void *arg;
 };
 
@@ -161,9 +164,23 @@ void fb_cache_lookup(struct fb_lookup *lookup);
  * in case it turns out to be the same. */
 void fb_cache_forget(struct fb_volume *volume, const char *path);
 
-/* What a listing told of a path: as if it had been looked up. *ret_file has a reference. */
+/* The path was changed through a door: its record is retired and its bytes are dropped, for all
+ * volumes of the source and their doors. `attr`: NULL, or what it is now; other names of a file that
+ * has several are retired with it. */
+void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr);
+/* The same of a path and everything below it: a directory that went, or came. */
+void fb_cache_changed_below(struct fb_volume *volume, const char *path);
+/* Something was made where nothing was. */
+void fb_cache_appeared(struct fb_volume *volume, const char *path);
+
+/* What was asked of the source after this, and before anybody changed anything, can be learned. */
+uint64_t fb_cache_moment(const struct fb_volume *volume);
+
+/* What a listing, or a change, told of a path: as if it had been looked up. `asked`: the moment
+ * before the source was asked; when something was changed since, this is believed once only.
+ * *ret_file has a reference. */
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
-                                 const struct fb_attr *attr, uint32_t *ret_file);
+                                 const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
 
 /* ---- bytes ---- */
 

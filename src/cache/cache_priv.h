@@ -57,7 +57,7 @@ struct fb_cache {
     struct fb_mutex meta_lock;
     struct fb_list lookups[FB_LOOKUP_BUCKETS];
 
-    _Atomic uint64_t forgets; /* calls of fb_cache_forget(), and of evict() */
+    _Atomic uint64_t forgets; /* calls of fb_cache_forget(), changed(), evict() */
     /* Calls of fb_cache_evict(): what was read before one must not be kept after it. Counted
      * before anything is forgotten; who keeps something looks after it is in the index (all of
      * this seq_cst, the index has a lock): so one of the two sees the other. */
@@ -135,6 +135,10 @@ void fb_fetch_cancel(struct fb_cache *cache);
 
 /* Tells the doors of all volumes of a source that a record is no longer current. */
 void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file);
+/* Up to FB_VOLUMES_MAX volumes of a source that have a door to tell, each entered: the caller
+ * leaves them. */
+FB_MUST_CHECK unsigned fb_volumes_enter(struct fb_cache *cache, uint16_t source,
+                                        struct fb_volume *ret_volumes[FB_VOLUMES_MAX]);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);

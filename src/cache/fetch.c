@@ -48,6 +48,7 @@ struct fetch {
 struct run {
     struct fb_volume *volume;
     uint64_t evictions; /* that had been when it was sent */
+    uint64_t forgets;   /* likewise */
     struct fetch *fetches[RUN_MAX];
     unsigned count;
 };
@@ -231,8 +232,12 @@ static void source_changed(struct run *run, const struct fb_source_job *job)
     int result = job->result == -ESTALE ? 0 : job->result;
 
     fb_metric_add(&cache->metrics, FB_CM_STALE, run->count);
-    if (fb_meta_settle(run->volume, job->path, result, &job->attr, &file) == 0)
-        fb_files_unref(cache->files, file, 1);
+    if (fb_meta_settle(run->volume, job->path, result, &job->attr, &file) < 0)
+        return;
+    /* What was changed through a door since then is believed once only. */
+    if (run->forgets != atomic_load(&cache->forgets))
+        fb_files_set_valid_until(cache->files, file, 0);
+    fb_files_unref(cache->files, file, 1);
 }
 
 static void run_done(struct fb_source_job *job)
@@ -287,6 +292,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
     }
     run->volume = volume;
     run->evictions = atomic_load(&cache->evictions);
+    run->forgets = atomic_load(&cache->forgets);
     while (f && f->state == FETCH_QUEUED && run->count < most) {
         bool last = f->block == UINT32_MAX || f->alone;
 

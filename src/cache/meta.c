@@ -108,10 +108,21 @@ int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
     return result;
 }
 
-int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
-                   uint32_t *ret_file)
+uint64_t fb_cache_moment(const struct fb_volume *volume)
 {
-    return learn(volume, path, attr, ret_file);
+    return atomic_load(&volume->cache->forgets);
+}
+
+int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                   uint64_t asked, uint32_t *ret_file)
+{
+    int rc = learn(volume, path, attr, ret_file);
+
+    /* Whoever changes something counts first and then looks for the record: one of us sees the
+     * other. */
+    if (rc == 0 && asked != atomic_load(&volume->cache->forgets))
+        fb_files_set_valid_until(volume->cache->files, *ret_file, 0);
+    return rc;
 }
 
 static void answer(struct fb_lookup *lookup, int result, uint32_t file)
@@ -271,6 +282,89 @@ void fb_cache_forget(struct fb_volume *volume, const char *path)
         return;
     fb_files_set_valid_until(cache->files, file, 0);
     fb_files_unref(cache->files, file, 1);
+}
+
+/* ---- changes through a door ---- */
+
+static void drop(struct fb_volume *volume, const char *path)
+{
+    uint32_t old = fb_files_remove(volume->cache->files, volume->id, path);
+
+    if (old != FB_FILE_NONE)
+        retire(volume, old);
+}
+
+struct links {
+    struct fb_volume *volume;
+    uint64_t dev;
+    uint64_t ino;
+};
+
+static void drop_link(void *arg, uint32_t file)
+{
+    const struct links *l = arg;
+    struct fb_files *files = l->volume->cache->files;
+    struct fb_attr attr;
+
+    fb_files_attr(files, file, &attr);
+    if (S_ISREG(attr.mode) && attr.ino == l->ino && attr.dev == l->dev)
+        drop(l->volume, fb_files_path(files, file, NULL));
+    fb_files_unref(files, file, 1);
+}
+
+/* A walk over all records of the source: files with several names are few. */
+static void drop_links(struct fb_volume *volume, const struct fb_attr *attr)
+{
+    struct links l = {.volume = volume, .dev = attr->dev, .ino = attr->ino};
+
+    if (S_ISREG(attr->mode) && attr->nlink > 1)
+        fb_files_visit(volume->cache->files, volume->id, "", drop_link, &l);
+}
+
+void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr)
+{
+    struct fb_cache *cache = volume->cache;
+    struct fb_attr before = {.nlink = 0};
+    uint32_t old;
+
+    /* First, so that a question answered from here on shows it. */
+    atomic_fetch_add(&cache->forgets, 1);
+    old = fb_files_remove(cache->files, volume->id, path);
+    if (old != FB_FILE_NONE) {
+        fb_files_attr(cache->files, old, &before);
+        retire(volume, old);
+    }
+    if (attr)
+        drop_links(volume, attr);
+    else
+        drop_links(volume, &before);
+}
+
+static void drop_visited(void *arg, uint32_t file)
+{
+    struct fb_volume *volume = arg;
+    struct fb_files *files = volume->cache->files;
+
+    drop(volume, fb_files_path(files, file, NULL));
+    fb_files_unref(files, file, 1);
+}
+
+void fb_cache_changed_below(struct fb_volume *volume, const char *path)
+{
+    atomic_fetch_add(&volume->cache->forgets, 1);
+    fb_files_visit(volume->cache->files, volume->id, path, drop_visited, volume);
+}
+
+void fb_cache_appeared(struct fb_volume *volume, const char *path)
+{
+    struct fb_volume *told[FB_VOLUMES_MAX];
+    unsigned count = fb_volumes_enter(volume->cache, volume->id, told);
+
+    for (unsigned i = 0; i < count; i++) {
+        if (told[i] != volume && told[i]->config.appeared)
+            told[i]->config.appeared(told[i]->config.arg, path);
+        fb_volume_leave(told[i]);
+    }
 }
 
 void fb_meta_cancel(struct fb_cache *cache)

@@ -545,7 +545,8 @@ static void files_too_large(void **state)
     uint32_t file;
 
     open_cache(f);
-    assert_int_equal(fb_cache_learn(f->volume, "a/sparse", &attr, &file), 0);
+    assert_int_equal(
+        fb_cache_learn(f->volume, "a/sparse", &attr, fb_cache_moment(f->volume), &file), 0);
     assert_int_equal(fb_cache_pread(f->volume, file, (256ULL << 10) << 32, sizeof data, data),
                      -EFBIG);
     assert_int_equal(fb_cache_copy(f->volume, &(struct fb_caller){0}, file, (256ULL << 10) << 32,

@@ -15,10 +15,10 @@ struct output {
 static bool is_ignored(const char *option)
 {
     static const char *const names[] = {
-        "ro",       "defaults",   "auto",   "noauto", "_netdev", "nofail",   "user",
-        "nouser",   "users",      "owner",  "group",  "dev",     "nodev",    "suid",
-        "nosuid",   "exec",       "noexec", "atime",  "noatime", "relatime", "norelatime",
-        "diratime", "nodiratime", "async",  "sync",   "dirsync", "silent",   "loud",
+        "defaults",   "auto",   "noauto", "_netdev", "nofail",   "user",       "nouser",
+        "users",      "owner",  "group",  "dev",     "nodev",    "suid",       "nosuid",
+        "exec",       "noexec", "atime",  "noatime", "relatime", "norelatime", "diratime",
+        "nodiratime", "async",  "sync",   "dirsync", "silent",   "loud",
     };
 
     for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
@@ -54,8 +54,10 @@ static void use_dashes(char *name)
     }
 }
 
-static int take_options(const char *list, struct output *out, struct fb_error *err)
+static void take_options(const char *list, struct output *out)
 {
+    static char read_only[] = "--read-only", writable[] = "--no-read-only";
+
     while (*list) {
         char *flag = out->text;
         char *option = flag + 2;
@@ -63,14 +65,14 @@ static int take_options(const char *list, struct output *out, struct fb_error *e
         cut_option(&list, out);
         if (!*option || is_ignored(option))
             continue;
-        if (strcmp(option, "rw") == 0)
-            return fb_error_set(err, -EINVAL,
-                                "rw: there are no writable mounts yet; write ro or leave it out");
+        if (strcmp(option, "ro") == 0 || strcmp(option, "rw") == 0) {
+            out->words[out->count++] = strcmp(option, "ro") == 0 ? read_only : writable;
+            continue;
+        }
         use_dashes(option);
         out->words[out->count++] = flag;
         out->text = flag + strlen(flag) + 1;
     }
-    return 0;
 }
 
 /* `-o LIST`, `-oLIST`, and what mount(8) users write: `--options=LIST` is none of ours. */
@@ -92,7 +94,6 @@ int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
     size_t slots = (size_t)argc + 1;
     size_t bytes = 0;
     bool flags = true;
-    int rc = 0;
 
     /* An option of n characters takes at most one slot and n + 3 bytes. */
     for (int i = 0; i < argc; i++) {
@@ -103,19 +104,15 @@ int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
     if (!out.words)
         return fb_error_set(err, -ENOMEM, "out of memory");
     out.text = (char *)(out.words + slots);
-    for (int i = 0; rc == 0 && i < argc; i++) {
+    for (int i = 0; i < argc; i++) {
         const char *list = flags && i > 0 ? options_at(argc, argv, &i) : NULL;
 
         if (list) {
-            rc = take_options(list, &out, err);
+            take_options(list, &out);
             continue;
         }
         flags = flags && strcmp(argv[i], "--") != 0;
         out.words[out.count++] = argv[i];
-    }
-    if (rc) {
-        free(out.words);
-        return rc;
     }
     *ret_count = out.count;
     *ret_words = out.words;

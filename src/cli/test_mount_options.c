@@ -69,7 +69,8 @@ static void test_options(void **state)
     expect("mount -o a,b=c,d /s /m", "mount --a --b=c --d /s /m");
     expect("mount -oa,b=c /s", "mount --a --b=c /s");
     expect("mount -o a /s -o b /m", "mount --a /s --b /m");
-    expect("mount -o ro,defaults,noauto,x-systemd.automount,_netdev,nofail /s", "mount /s");
+    expect("mount -o ro,defaults,noauto,x-systemd.automount,_netdev,nofail /s",
+           "mount --read-only /s");
     expect("mount -o ,,a,,b, /s", "mount --a --b /s");
     expect("mount -o fault=latency=1ms\\,error=1% /s", "mount --fault=latency=1ms,error=1% /s");
     expect("mount -o a\\\\b /s", "mount --a\\b /s");
@@ -78,8 +79,8 @@ static void test_options(void **state)
     expect("mount -o allow_other,metadata_ttl=5s,fault=a_b=c_d /s",
            "mount --allow-other --metadata-ttl=5s --fault=a_b=c_d /s");
     expect("mount /s_1 /m_1 -o no_cache,_netdev", "mount /s_1 /m_1 --no-cache");
-    expect("mount -o rw", NULL);
-    expect("mount -o a,rw,b /s", NULL);
+    expect("mount -o rw", "mount --no-read-only");
+    expect("mount -o a,rw,b /s", "mount --a --no-read-only --b /s");
 }
 
 /* What is after `--` is a name, whatever it looks like; a lone -o is for the flags to refuse. */

@@ -19,6 +19,7 @@
 #define FB_LOCK_TABLE(X)                                                                    \
  X(FB_RANK_DAEMON, 10, "the daemon's list of mounts and sources")                           \
  X(FB_RANK_HOOK, 15, "what the background thread calls for a door")                         \
+ X(FB_RANK_LIVE, 18, "what programs change through a mount, and have open for writing")     \
  X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \

@@ -81,9 +81,6 @@ int fb_mount_settings_check(const struct fb_mount_settings *settings, struct fb_
     struct fb_fault_config fault;
     int rc = 0;
 
-    if (!settings->read_only)
-        return fb_error_set(err, -EINVAL,
-                            "read-only: there are no writable mounts yet; leave it at yes");
     rc = check_duration("metadata-ttl", settings->metadata_ttl_ns, 0, TTL_MAX_NS, err);
     if (rc == 0)
         rc = check_duration("source-timeout", settings->source_timeout_ns, TIMEOUT_MIN_NS,

@@ -182,6 +182,7 @@ static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *er
         .timeout_ns = e->settings.source_timeout_ns,
         .bypass = !e->settings.cache,
         .allow_other = e->settings.allow_other,
+        .read_only = e->settings.read_only,
         .threads = (unsigned)e->settings.fuse_threads,
         .max_background = (unsigned)e->settings.max_background,
         .ended = mount_ended,

@@ -99,7 +99,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.mount.metadata_ttl_ns, 60 * FB_NS_PER_S);
     assert_int_equal(config.mount.source_timeout_ns, 30 * FB_NS_PER_S);
     assert_true(config.mount.cache);
-    assert_true(config.mount.read_only);
+    assert_false(config.mount.read_only);
     assert_false(config.mount.allow_other);
     assert_int_equal(config.cache_bytes, 100 * GIB);
     assert_int_equal(config.block_bytes, 256 << 10);
@@ -324,7 +324,6 @@ static void test_cache_size_is_bounded_by_the_disk(void **state)
 static void test_ranges(void **state)
 {
     (void)state;
-    expect_refused("--no-read-only", "writable");
     expect_refused("--source-timeout 0s", "source-timeout");
     expect_refused("--source-timeout 2h", "source-timeout");
     expect_refused("--block-size 4K", "block-size");

@@ -43,6 +43,7 @@ void fb_source_job_put(struct fb_source_job *job)
     FB_ASSERT(job->buffer_count <= FB_SOURCE_IOV_MAX);
     for (unsigned i = 0; i < job->buffer_count; i++)
         fb_buffer_put(job->buffers[i]);
+    free(job->memory);
     free(job->data);
     free(job->path2);
     free(job->path);

@@ -96,7 +96,8 @@ enum fb_source_op {
  *
  * COMMIT comes at fsync (FB_COMMIT_SYNC), at each close of a descriptor (FB_COMMIT_FLUSH) and
  * before the last CLOSE of a handle (FB_COMMIT_LAST). 0 means that the source has the bytes, and for
- * FB_COMMIT_SYNC that it would keep them through a power cut.
+ * FB_COMMIT_SYNC that it would keep them through a power cut. Of a `direct` file, attr.mode is 0 as
+ * long as what was written has not taken its place.
  */
 struct fb_source;
 
@@ -149,7 +150,8 @@ struct fb_source_job {
     uint64_t offset;
     struct fb_buffer *buffers[FB_SOURCE_IOV_MAX]; /* a reference each, given back with the job */
     unsigned buffer_count;
-    struct iovec iov[FB_SOURCE_IOV_MAX]; /* into the buffers */
+    void *memory;                        /* instead of buffers: malloc'd, released with the job */
+    struct iovec iov[FB_SOURCE_IOV_MAX]; /* into buffers or memory */
     unsigned iov_count;
     struct fb_source_handle *handle; /* of OPENDIR and OPEN an answer */
     uint64_t cookie;                 /* 0: from the start */

@@ -124,9 +124,12 @@ static bool gives_handle(enum fb_source_op op)
     return op == FB_SOURCE_OPENDIR || op == FB_SOURCE_OPEN;
 }
 
-static bool takes_data(enum fb_source_op op)
+/* The inner job has memory of its own: it may use it when nobody waits for the outer one any more.
+ */
+static void fetch_memory(struct fb_source_job *outer, const struct fb_source_job *inner)
 {
-    return op == FB_SOURCE_WRITE || op == FB_SOURCE_SETXATTR;
+    for (unsigned i = 0; i < outer->iov_count; i++)
+        memcpy(outer->iov[i].iov_base, inner->iov[i].iov_base, outer->iov[i].iov_len);
 }
 
 static int take_answer(struct step *step, struct fb_source_job *inner)
@@ -142,10 +145,12 @@ static int take_answer(struct step *step, struct fb_source_job *inner)
     outer->attr = inner->attr;
     outer->direct = inner->direct;
     outer->statfs = inner->statfs;
-    if (!takes_data(inner->op)) {
+    if (inner->op != FB_SOURCE_SETXATTR) {
         outer->data = fb_steal(inner->data);
         outer->data_len = inner->data_len;
     }
+    if (inner->memory && inner->op != FB_SOURCE_WRITE)
+        fetch_memory(outer, inner);
     if (inner->result == 0 && gives_handle(inner->op))
         return wrap_handle(step->fault, outer, inner->handle);
     return inner->result;
@@ -180,21 +185,38 @@ static void inner_done(struct fb_source_job *inner)
         finish(step, step->result);
 }
 
+static bool copy_iov(struct fb_source_job *job, const struct fb_source_job *outer)
+{
+    size_t size = 0;
+
+    for (unsigned i = 0; i < outer->iov_count; i++)
+        size += outer->iov[i].iov_len;
+    job->memory = malloc(size + 1);
+    if (!job->memory)
+        return false;
+    size = 0;
+    for (unsigned i = 0; i < outer->iov_count; i++) {
+        job->iov[i].iov_base = (char *)job->memory + size;
+        if (outer->op == FB_SOURCE_WRITE)
+            memcpy(job->iov[i].iov_base, outer->iov[i].iov_base, outer->iov[i].iov_len);
+        size += outer->iov[i].iov_len;
+    }
+    return true;
+}
+
 /* What the inner source may still read when nobody waits for the outer job any more. */
 static bool copy_memory(struct fb_source_job *job, const struct fb_source_job *outer)
 {
     if (outer->path2 && !(job->path2 = fb_strdup(outer->path2)))
         return false;
-    if (!takes_data(outer->op) || !outer->data)
-        return true;
-    job->data = malloc(outer->data_len + 1);
-    if (!job->data)
-        return false;
-    memcpy(job->data, outer->data, outer->data_len);
-    job->data_len = outer->data_len;
-    for (unsigned i = 0; i < outer->iov_count; i++)
-        job->iov[i].iov_base = job->data + ((char *)outer->iov[i].iov_base - outer->data);
-    return true;
+    if (outer->op == FB_SOURCE_SETXATTR) {
+        job->data = malloc(outer->data_len + 1);
+        if (!job->data)
+            return false;
+        memcpy(job->data, outer->data, outer->data_len);
+        job->data_len = outer->data_len;
+    }
+    return !outer->memory || copy_iov(job, outer);
 }
 
 static struct fb_source_job *inner_job(const struct fb_source_job *outer)

@@ -134,7 +134,7 @@ static void undo(struct posix *posix, struct fb_source_job *job)
         fb_posix_handle_close(&posix->handles, job->handle);
         job->handle = NULL;
     }
-    if (job->op == FB_SOURCE_WRITE || job->op == FB_SOURCE_SETXATTR)
+    if (job->op == FB_SOURCE_SETXATTR)
         return;
     free(job->data);
     job->data = NULL;

@@ -128,13 +128,13 @@ static int write_at(struct fixture *f, struct fb_source_handle *h, uint64_t offs
     job->handle = h;
     job->offset = offset;
     job->flags = flags;
-    job->data = malloc(len);
-    assert_non_null(job->data);
-    memcpy(job->data, data, len);
-    job->data_len = len;
+    job->memory = malloc(len);
+    assert_non_null(job->memory);
+    memcpy(job->memory, data, len);
     /* In two stretches where there are two. */
-    job->iov[0] = (struct iovec){.iov_base = job->data, .iov_len = len / 2};
-    job->iov[1] = (struct iovec){.iov_base = job->data + len / 2, .iov_len = len - len / 2};
+    job->iov[0] = (struct iovec){.iov_base = job->memory, .iov_len = len / 2};
+    job->iov[1] =
+        (struct iovec){.iov_base = (char *)job->memory + len / 2, .iov_len = len - len / 2};
     job->iov_count = 2;
     r = fb_source_wait(f->source, job);
     bytes = job->bytes;

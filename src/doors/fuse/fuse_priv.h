@@ -7,6 +7,8 @@
  *     early.c      reads a file when it is looked up
  *     mountpoint.c dead mounts, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
+ *     live.c       those that programs change here, and what is open for writing
+ *     change.c     the frame of every change
  *     notify.c     telling the kernel to forget
  *     shed.c       keeping what it knows within the file table
  *     reply.c      attributes, entries and time-outs as the kernel wants them
@@ -19,7 +21,8 @@
  * comes any more: what the table holds is dropped once the last request is answered.
  *
  * Locks: those of the node table, of the notifier and of the list of open directories, all
- * FB_RANK_DOOR; none is held while anything else of this module is called.
+ * FB_RANK_DOOR; none is held while anything else of this module is called. Under that of live nodes
+ * (FB_RANK_LIVE) the node table is used.
  */
 #ifndef FB_DOORS_FUSE_FUSE_PRIV_H
 #define FB_DOORS_FUSE_FUSE_PRIV_H
@@ -49,6 +52,11 @@
 #define FB_FUSE_NEGATIVE_MAX_S 1.0 /* time-out of an absence; static mounts have none */
 #define FB_FUSE_LINGER_CPUS    4u  /* from here on threads linger; on fewer see lone.c */
 #define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
+#define FB_FUSE_LIVE_BUCKETS   1024u
+#define FB_FUSE_WRITE_MAX      (1u << 20)
+#define FB_FUSE_BYTES_MAX      (64u * FB_FUSE_WRITE_MAX) /* being written; no more is taken in */
+#define FB_FUSE_COPY_MAX       (64u << 10) /* a smaller write is copied rather than taken over */
+#define FB_FUSE_LONG_NS        (600 * 1000000000LL) /* for what may take an object store long */
 
 /* ---- node.c ---- */
 
@@ -59,6 +67,7 @@ enum fb_node_flag {
     FB_NODE_NO_ACL = 2,         /* the source said that it has no access ACL */
     FB_NODE_NO_DEFAULT_ACL = 4, /* nor a default one */
     FB_NODE_NO_LABEL = 8,       /* nor a security label */
+    FB_NODE_LIVE = 16,          /* see live.c */
     FB_NODE_NO_XATTRS = FB_NODE_NO_ACL | FB_NODE_NO_DEFAULT_ACL | FB_NODE_NO_LABEL,
 };
 
@@ -96,6 +105,7 @@ uint64_t fb_nodes_bytes(struct fb_nodes *nodes);
 /* ---- the mount ---- */
 
 struct fb_notifier;
+struct fb_lives;
 
 /* See linger() in session.c. */
 struct fb_linger {
@@ -168,6 +178,11 @@ struct fb_mount {
     struct fb_mutex dirs_lock;
     struct fb_list
         dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
+    struct fb_mutex lives_lock;
+    struct fb_lives *lives;
+    struct fb_list handles;       /* open for writing, likewise */
+    _Atomic uint64_t live_count;  /* nodes */
+    _Atomic uint64_t bytes_taken; /* of writes, and reads of live nodes, under way */
     /* Directories whose listing the kernel may have cached: id << 32 | hash of the version. */
     _Atomic uint64_t dir_marks[FB_FUSE_DIR_MARKS];
 };
@@ -208,12 +223,142 @@ static inline bool fb_mount_is_static(const struct fb_mount *mount)
 
 struct fb_caller fb_caller_of(fuse_req_t req);
 
+/* ---- live.c ---- */
+
+/* A file open for writing: what the kernel calls its file handle. Others have no handle: 0. */
+struct fb_handle {
+    struct fb_list link;
+    struct fb_list live_link; /* among the writers of its node */
+    struct fb_mount *mount;
+    struct fb_source_handle *source;
+    uint32_t id; /* the node */
+    bool direct; /* as the source says */
+    bool append;
+    _Atomic uint32_t refs; /* the open file, and requests of others that use it */
+};
+
+FB_MUST_CHECK int fb_lives_create(struct fb_lives **ret_lives);
+void fb_lives_destroy(struct fb_lives *lives); /* takes NULL */
+
+/* `job`: the OPEN that succeeded. NULL without memory. */
+FB_MUST_CHECK struct fb_handle *
+fb_handle_new(struct fb_mount *mount, const struct fb_source_job *job, uint32_t id, bool append);
+void fb_handle_get(struct fb_handle *handle);
+void fb_handle_put(struct fb_handle *handle); /* takes NULL */
+/* What the kernel left open, as fb_dirs_close(). */
+void fb_handles_close(struct fb_mount *mount);
+void fb_source_close_handle(struct fb_mount *mount, struct fb_source_handle *handle);
+
+static inline struct fb_handle *fb_handle_of(const struct fuse_file_info *fi)
+{
+    return fi ? (struct fb_handle *)(uintptr_t)fi->fh : NULL;
+}
+
+/* The node's file was changed; `path` and `attr` (of which the inode number counts) are those it has
+ * now. */
+void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
+                   const struct fb_attr *attr);
+/* It is open for writing, by this handle. -ENOMEM. */
+FB_MUST_CHECK int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
+                               const struct fb_attr *attr);
+/* The same for a file that was made, or that nobody knew. *ret_id has a reference. */
+FB_MUST_CHECK int fb_live_create(struct fb_handle *handle, const char *path,
+                                 const struct fb_attr *attr, uint32_t *ret_id);
+/* No longer open by this handle; also when it made nothing live. */
+void fb_live_close(struct fb_handle *handle);
+/* The kernel does not know the node any more. */
+void fb_live_forget(struct fb_mount *mount, uint32_t id);
+
+/* How to reach a live node's file: by a handle, else by path, else not at all. */
+struct fb_live_view {
+    struct fb_handle *handle;
+    char *path;
+    uint64_t dev;
+    uint64_t ino;
+    bool named;
+};
+
+/* False: the node is not live. End the view with fb_live_view_end(). */
+FB_MUST_CHECK bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_view);
+void fb_live_view_end(struct fb_live_view *view);
+/* The node that has the name, if it is live: more than 0; the kernel counts as told of it, and the
+ * handle has a reference. -ENOMEM. */
+FB_MUST_CHECK int fb_live_lookup(struct fb_mount *mount, const char *path, uint32_t parent,
+                                 uint32_t *ret_id, struct fb_handle **ret_handle);
+bool fb_live_has_name(struct fb_mount *mount, const char *path);
+
+/* `file`: the one that was moved, or FB_FILE_NONE: a directory, or nobody knows. */
+void fb_live_moved(struct fb_mount *mount, const char *from, const char *to, bool exchange,
+                   uint32_t file);
+void fb_live_removed(struct fb_mount *mount, const char *path);
+
+/* Where a node's file lies now: the record's path, or a copy in buf. NULL: nowhere. ret_len may be
+ * NULL. */
+const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX],
+                         size_t *ret_len);
+
+static inline bool fb_is_live(struct fb_mount *mount, uint32_t id)
+{
+    /* Relaxed: who must see a change has waited for its answer. */
+    return atomic_load_explicit(&mount->live_count, memory_order_relaxed) > 0 &&
+           (fb_node_flags(mount->nodes, id) & FB_NODE_LIVE);
+}
+
+/* ---- change.c ---- */
+
+/* A change under way; job->path and path2 say of what. */
+struct fb_change {
+    struct fb_mount *mount;
+    fuse_req_t req;
+    _Atomic bool interrupted;
+    uint64_t asked;   /* the cache's moment */
+    uint32_t parent;  /* of path: as the node table calls it */
+    uint32_t parent2; /* of path2 */
+    uint32_t id;      /* the node that is changed, if it has one */
+    uint32_t file;    /* RENAME: the regular file that is moved, with a reference */
+    struct fb_handle *handle;
+    struct fb_handle *held; /* NULL, or one with a reference, given back at the end */
+    struct fuse_file_info fi;
+    size_t bytes; /* taken in */
+    /* Replies. */
+    void (*answer)(struct fb_change *change, struct fb_source_job *job);
+};
+
+/* Zeroed but for mount and req. `path` may be NULL for jobs with a handle. Replies by itself, with
+ * NULL, when there is no memory. */
+FB_MUST_CHECK struct fb_change *fb_change_new(fuse_req_t req, enum fb_source_op op,
+                                              const char *path, struct fb_source_job **ret_job);
+/* `lengthy`: has FB_FUSE_LONG_NS. */
+void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool lengthy,
+                      void (*answer)(struct fb_change *change, struct fb_source_job *job));
+/* Path of a name in a directory. Replies by itself; false then. */
+FB_MUST_CHECK bool fb_child_path(fuse_req_t req, fuse_ino_t parent, const char *name,
+                                 char buf[FB_PATH_MAX]);
+
+/* What everybody is to forget. */
+void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_attr *attr);
+void fb_changed_parent(struct fb_mount *mount, const char *path);
+
+/* Answers with the entry of what was made. Takes job->attr. */
+void fb_change_reply_entry(struct fb_change *change, struct fb_source_job *job);
+/* Answers with attributes that hold for no time. */
+void fb_reply_live_attr(fuse_req_t req, const struct fb_attr *attr);
+/* Puts what was written into the cache's tables, for handles that are direct. */
+void fb_publish(struct fb_change *change, const struct fb_source_job *job);
+
+/* Bytes of a request's data; takes memory over where it can. NULL without memory. */
+FB_MUST_CHECK void *fb_session_take(struct fb_mount *mount, const char *data, size_t size,
+                                    char **ret_data);
+
 /* ---- reply.c ---- */
 
 void fb_stat_of(const struct fb_attr *attr, struct stat *ret_stat);
 double fb_attr_timeout(const struct fb_mount *mount, const struct fb_attr *attr,
                        int64_t valid_until_ns);
 
+/* The same for a live node, which the kernel was told of: it holds for no time. */
+void fb_entry_live(struct fb_mount *mount, uint32_t id, const struct fb_attr *attr,
+                   struct fuse_entry_param *ret_entry);
 /* Tells the node table, takes over the caller's reference on `id`, and fills in the entry.
  * -ENOMEM. Undo with fb_entry_forget(). */
 FB_MUST_CHECK int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent,
@@ -234,6 +379,7 @@ void fb_job_submit(struct fb_mount *mount, struct fb_source_job *job,
 
 /* A node's path looked up again, on behalf of a request. */
 struct fb_ask {
+    char *path; /* malloc'd when the node is live */
     struct fb_lookup lookup;
     struct fb_mount *mount;
     fuse_req_t req;
@@ -261,6 +407,8 @@ void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
 /* The record is no longer current; never waits. The caller has a reference, or the kernel knows
  * it. */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
+/* A name in a directory that the kernel may know is to be looked up anew; never waits. */
+void fb_notifier_name(struct fb_notifier *notifier, uint32_t parent, const char *name);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
 
@@ -348,5 +496,31 @@ void fb_op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void fb_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void fb_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fb_op_statfs(fuse_req_t req, fuse_ino_t ino);
+void fb_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+                  struct fuse_file_info *fi);
+void fb_open_for_writing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
+void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
+                 struct fuse_file_info *fi);
+/* Takes the view's handle over. */
+void fb_live_read(fuse_req_t req, size_t size, off_t off, struct fb_live_view *view);
+void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fb_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
+void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fb_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
+                     struct fuse_file_info *fi);
+void fb_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
+                   struct fuse_file_info *fi);
+void fb_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void fb_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void fb_op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void fb_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name);
+void fb_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fb_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fb_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+                  const char *new_name, unsigned flags);
+void fb_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+                    size_t size, int flags);
+void fb_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
 #endif

@@ -31,6 +31,28 @@ static void retired(void *arg, uint32_t file)
     fb_notifier_retired(mount->notifier, file);
 }
 
+/* Through another mount. Its parent is a node of ours if the kernel may know that there is
+ * nothing. */
+static void appeared(void *arg, const char *path)
+{
+    struct fb_mount *mount = arg;
+    char above[FB_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) : 0;
+    uint32_t parent;
+
+    memcpy(above, path, len);
+    above[len] = '\0';
+    parent = fb_files_find(mount->files, fb_volume_id(mount->volume), above);
+    if (parent == FB_FILE_NONE)
+        return;
+    if (len == 0)
+        fb_notifier_name(mount->notifier, 0, path);
+    else if (fb_node_known(mount->nodes, parent, NULL))
+        fb_notifier_name(mount->notifier, parent, slash + 1);
+    fb_files_unref(mount->files, parent, 1);
+}
+
 static void drop(void *arg, uint32_t id)
 {
     struct fb_mount *mount = arg;
@@ -51,6 +73,8 @@ static void release(struct fb_mount *mount)
     if (mount->root != FB_FILE_NONE)
         fb_files_unref(mount->files, mount->root, 1);
     fb_nodes_destroy(mount->nodes);
+    fb_lives_destroy(mount->lives);
+    fb_mutex_destroy(&mount->lives_lock);
     fb_mutex_destroy(&mount->dirs_lock);
     free((char *)(uintptr_t)mount->config.mountpoint);
     free((char *)(uintptr_t)mount->config.fs_name);
@@ -78,8 +102,12 @@ static int build(struct fb_cache *cache, const struct fb_mount_config *config,
     fb_shed_init(mount);
     fb_mutex_init(&mount->dirs_lock, FB_RANK_DOOR);
     fb_list_init(&mount->dirs);
+    fb_mutex_init(&mount->lives_lock, FB_RANK_LIVE);
+    fb_list_init(&mount->handles);
+    if (fb_mount_is_static(mount))
+        mount->config.read_only = true;
     if (!mount->config.fs_name || fb_nodes_create(&mount->nodes) < 0 ||
-        fb_notifier_create(mount, &mount->notifier) < 0)
+        fb_lives_create(&mount->lives) < 0 || fb_notifier_create(mount, &mount->notifier) < 0)
         rc = fb_error_set(err, -ENOMEM, "no memory to mount %s", config->mountpoint);
     else
         rc = fb_mountpoint_prepare(config, &mountpoint, err);
@@ -99,6 +127,7 @@ static int attach(struct fb_mount *mount, struct fb_source *source, struct fb_er
         .timeout_ns = mount->config.timeout_ns,
         .bypass = mount->config.bypass,
         .retired = retired,
+        .appeared = appeared,
         .arg = mount,
     };
     struct fb_attr attr;
@@ -167,6 +196,7 @@ static int wind_down(struct fb_mount *mount)
     idle = wait_for_requests(mount);
     if (idle) {
         fb_dirs_close(mount);
+        fb_handles_close(mount);
         idle = wait_for_requests(mount);
     }
     if (!idle) {

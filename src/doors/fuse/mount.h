@@ -1,5 +1,5 @@
 /*
- * doors/fuse/mount.h - the FUSE door: a source as a read-only file system.
+ * doors/fuse/mount.h - the FUSE door: a source as a file system.
  *
  * A node is a file record (the node id is the record's id plus one; 1 is the root), so a changed
  * file is a new inode and the kernel can never mix pages of two versions. Requests are answered
@@ -12,7 +12,10 @@
  *                  holds.
  *   static         OPEN and FLUSH are answered ENOSYS once, after which the kernel opens and closes
  *                  without asking. Names and attributes are cached for as long as the kernel likes;
- *                  `forebay evict` invalidates.
+ *                  `forebay evict` invalidates. Nothing can be written.
+ *
+ * What programs change goes to the source at once, and is answered when the source has done it; see
+ * live.c for what that means for nodes.
  */
 #ifndef FB_DOORS_FUSE_MOUNT_H
 #define FB_DOORS_FUSE_MOUNT_H
@@ -39,6 +42,7 @@ struct fb_mount_config {
     int64_t timeout_ns;
     bool bypass; /* no caching, neither here nor in the kernel's page cache */
     bool allow_other;
+    bool read_only;
     unsigned threads;        /* 0: one per CPU */
     unsigned max_background; /* requests the kernel keeps in flight */
     /* The file system was unmounted by someone else: fb_mount_stop() is due. Called once, by a

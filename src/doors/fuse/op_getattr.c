@@ -1,6 +1,7 @@
 /*
- * GETATTR. What is known of a regular file's record is its version and never changes. Directories
- * and links are asked for anew once they have outlived the TTL.
+ * GETATTR. What is known of a regular file's record is its version and never changes, unless the
+ * node is live: then the source is asked. Directories and links are asked for anew once they have
+ * outlived the TTL.
  */
 #include <errno.h>
 
@@ -29,14 +30,92 @@ static void answer(const struct fb_ask *ask)
         fuse_reply_err(ask->req, ESTALE);
 }
 
+/* ---- live nodes ---- */
+
+struct live_request {
+    struct fb_mount *mount;
+    fuse_req_t req;
+    _Atomic bool interrupted;
+    struct fb_live_view view;
+};
+
+static void live_done(struct fb_source_job *job)
+{
+    struct live_request *r = job->arg;
+    struct fb_mount *mount = r->mount;
+    int rc = job->result;
+
+    fb_interruptible(r->req, NULL);
+    /* By path, it may be another file by now. */
+    if (rc == -ENOENT || rc == -ENOTDIR ||
+        (rc == 0 && !r->view.handle &&
+         (job->attr.ino != r->view.ino || job->attr.dev != r->view.dev)))
+        rc = -ESTALE;
+    if (rc < 0)
+        fuse_reply_err(r->req, -rc);
+    else
+        fb_reply_live_attr(r->req, &job->attr);
+    fb_source_job_put(job);
+    fb_live_view_end(&r->view);
+    fb_request_free(mount, r);
+}
+
+/* Takes the view over. */
+static void ask_source(fuse_req_t req, struct fb_live_view *view)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, view->handle ? NULL : view->path);
+    struct live_request *r = job ? fb_request_new(mount, sizeof *r) : NULL;
+    struct fb_caller caller = fb_caller_of(req);
+
+    if (!r) {
+        fuse_reply_err(req, ENOMEM);
+        fb_source_job_put(job);
+        fb_live_view_end(view);
+        return;
+    }
+    *r = (struct live_request){.mount = mount, .req = req, .view = *view};
+    if (view->handle)
+        job->handle = view->handle->source;
+    fb_interruptible(req, &r->interrupted);
+    fb_job_submit(mount, job, &caller, &r->interrupted, live_done, r);
+}
+
+/* True: it has been answered, or will be. */
+static bool answer_live(fuse_req_t req, uint32_t id, struct fb_handle *own)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct fb_live_view view = {.handle = NULL};
+
+    /* A direct file is not what its node shows to others. */
+    if (own) {
+        fb_handle_get(own);
+        view.handle = own;
+    } else if (!fb_live_get(mount, id, &view)) {
+        return false;
+    }
+    if (view.handle || view.path) {
+        ask_source(req, &view);
+    } else {
+        struct fb_attr attr;
+
+        /* Removed; nobody can tell more than what was known. */
+        fb_files_attr(mount->files, id, &attr);
+        attr.nlink = 0;
+        fb_reply_live_attr(req, &attr);
+    }
+    return true;
+}
+
 void fb_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t id = fb_file_of(mount, ino);
     struct fb_attr attr;
 
-    (void)fi;
     fb_files_attr(mount->files, id, &attr);
+    if (S_ISREG(attr.mode) && answer_live(req, id, fb_handle_of(fi)))
+        return;
     if (S_ISREG(attr.mode))
         reply(mount, req, &attr, 0);
     else

@@ -37,7 +37,8 @@ static void reply_entry(struct lookup_request *r)
     struct fb_mount *mount = r->mount;
     struct fb_lookup *lookup = &r->lookup;
     uint32_t id = lookup->file;
-    bool watch = fb_mount_is_static(mount);
+    /* A mount that is written to may change the file while we reply. */
+    bool watch = fb_mount_is_static(mount) || !mount->config.read_only;
     struct fuse_entry_param entry;
     int rc;
 
@@ -50,8 +51,8 @@ static void reply_entry(struct lookup_request *r)
     else if (fuse_reply_entry(r->req, &entry) != 0)
         fb_entry_forget(mount, id, 1); /* interrupted: the kernel never heard of it */
     else if (watch && fb_entry_outdated(mount, id, lookup->valid_until_ns))
-        /* Evicted while we replied: the invalidation may have come before the reply, and there is
-         * no time-out to make up for it. */
+        /* Evicted or changed while we replied: the invalidation may have come before the reply,
+         * and there is no time-out, or a long one, to make up for it. */
         fb_notifier_retired(mount->notifier, id);
     if (watch)
         fb_files_unref(mount->files, id, 1);
@@ -87,20 +88,77 @@ static void lookup_done(struct fb_lookup *lookup)
     }
 }
 
+/* ---- names of live nodes ---- */
+
+struct live_request {
+    struct fb_mount *mount;
+    fuse_req_t req;
+    _Atomic bool interrupted;
+    uint32_t id; /* the kernel counts as told of it */
+    struct fb_handle *handle;
+};
+
+static void live_done(struct fb_source_job *job)
+{
+    struct live_request *r = job->arg;
+    struct fb_mount *mount = r->mount;
+    struct fuse_entry_param entry;
+    bool told = false;
+
+    fb_interruptible(r->req, NULL);
+    if (job->result < 0) {
+        fuse_reply_err(r->req, -job->result);
+    } else {
+        fb_entry_live(mount, r->id, &job->attr, &entry);
+        told = fuse_reply_entry(r->req, &entry) == 0;
+    }
+    if (!told)
+        fb_entry_forget(mount, r->id, 1);
+    fb_source_job_put(job);
+    fb_handle_put(r->handle);
+    fb_request_free(mount, r);
+}
+
+/* A file that is open for writing keeps its node. True: it has been answered, or will be. */
+static bool lookup_live(fuse_req_t req, uint32_t parent, const char *path)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct fb_caller caller = fb_caller_of(req);
+    struct live_request *r;
+    struct fb_source_job *job;
+    struct fb_handle *handle;
+    uint32_t id;
+    int rc = fb_live_has_name(mount, path) ? fb_live_lookup(mount, path, parent, &id, &handle) : 0;
+
+    if (rc == 0)
+        return false;
+    job = rc > 0 ? fb_source_job_new(FB_SOURCE_STAT, NULL) : NULL;
+    r = job ? fb_request_new(mount, sizeof *r) : NULL;
+    if (!r) {
+        fuse_reply_err(req, ENOMEM);
+        fb_source_job_put(job);
+        if (rc > 0) {
+            fb_entry_forget(mount, id, 1);
+            fb_handle_put(handle);
+        }
+        return true;
+    }
+    *r = (struct live_request){.mount = mount, .req = req, .id = id, .handle = handle};
+    job->handle = handle->source;
+    fb_interruptible(req, &r->interrupted);
+    fb_job_submit(mount, job, &caller, &r->interrupted, live_done, r);
+    return true;
+}
+
 void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fb_mount *mount = fb_mount_of(req);
-    size_t dir_len;
-    const char *dir = fb_files_path(mount->files, fb_file_of(mount, parent), &dir_len);
     struct lookup_request *r;
     char path[FB_PATH_MAX];
-    int rc = fb_path_join(dir, dir_len, name, path);
     size_t size;
 
-    if (rc < 0) {
-        fuse_reply_err(req, -rc);
+    if (!fb_child_path(req, parent, name, path) || lookup_live(req, fb_parent_of(parent), path))
         return;
-    }
     size = strlen(path) + 1;
     r = fb_request_new(mount, sizeof *r + size);
     if (!r) {

@@ -34,26 +34,12 @@ struct fb_dir *fb_dir_new(struct fb_mount *mount, uint32_t id, uint32_t node)
     return dir;
 }
 
-static void closedir_done(struct fb_source_job *job)
-{
-    struct fb_mount *mount = job->arg;
-
-    fb_source_job_put(job);
-    fb_request_end(mount);
-}
-
 void fb_dir_close(struct fb_dir *dir)
 {
     struct fb_mount *mount = dir->mount;
-    struct fb_caller nobody = {.pid = 0};
-    struct fb_source_job *job = dir->source ? fb_source_job_new(FB_SOURCE_CLOSE, NULL) : NULL;
 
-    /* Without memory for the job the source closes the directory at its own end. */
-    if (job) {
-        job->handle = dir->source;
-        fb_request_begin(mount);
-        fb_job_submit(mount, job, &nobody, NULL, closedir_done, mount);
-    }
+    if (dir->source)
+        fb_source_close_handle(mount, dir->source);
     fb_mutex_lock(&mount->dirs_lock);
     fb_list_remove(&dir->link);
     fb_mutex_unlock(&mount->dirs_lock);

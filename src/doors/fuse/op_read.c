@@ -46,16 +46,38 @@ static void read_done(struct fb_read *read)
     fb_request_free(mount, r);
 }
 
+/* What is being written is read where it is written. */
+static void read_live(fuse_req_t req, uint32_t file, struct fb_handle *own, size_t size, off_t off)
+{
+    struct fb_live_view view = {.handle = NULL};
+
+    if (own) {
+        fb_handle_get(own);
+        view.handle = own;
+    } else {
+        (void)!fb_live_get(fb_mount_of(req), file, &view);
+    }
+    if (view.handle || view.path)
+        fb_live_read(req, size, off, &view);
+    else
+        fuse_reply_err(req, ESTALE);
+    fb_live_view_end(&view);
+}
+
 void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t file = fb_file_of(mount, ino);
+    struct fb_handle *own = fb_handle_of(fi);
     struct read_request *r;
 
-    (void)fi;
     /* max_read forbids more than this. */
     if (size > FB_READ_MAX || off < 0) {
         fuse_reply_err(req, EINVAL);
+        return;
+    }
+    if (own || fb_is_live(mount, file)) {
+        read_live(req, file, own, size, off);
         return;
     }
     if (fb_early_read(mount, req, file, size, (uint64_t)off))

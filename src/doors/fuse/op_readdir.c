@@ -80,14 +80,14 @@ static bool tell(struct fb_dir *dir, const struct fb_source_dirent *d,
                  struct fuse_entry_param *ret_entry)
 {
     struct fb_mount *mount = dir->mount;
+    char path[FB_PATH_MAX], buf[FB_PATH_MAX];
     size_t dir_len;
-    const char *dir_path = fb_files_path(mount->files, dir->id, &dir_len);
-    char path[FB_PATH_MAX];
+    const char *dir_path = fb_node_path(mount, dir->id, buf, &dir_len);
     uint32_t id;
 
-    if (!d->has_attr || fb_shed_is_full(mount) ||
-        fb_path_join(dir_path, dir_len, d->name, path) < 0 ||
-        fb_cache_learn(mount->volume, path, &d->attr, &id) < 0 ||
+    if (!d->has_attr || fb_shed_is_full(mount) || !dir_path ||
+        fb_path_join(dir_path, dir_len, d->name, path) < 0 || fb_live_has_name(mount, path) ||
+        fb_cache_learn(mount->volume, path, &d->attr, dir->asked, &id) < 0 ||
         fb_entry_make(mount, id, dir->node, &d->attr, fb_files_valid_until(mount->files, id),
                       ret_entry) < 0)
         return false;
@@ -117,9 +117,10 @@ static bool add_entry(struct fb_dir *dir, const struct fb_source_dirent *d)
 static uint64_t ino_of_parent(struct fb_dir *dir)
 {
     struct fb_mount *mount = dir->mount;
+    char buf[FB_PATH_MAX];
     size_t len;
-    const char *path = fb_files_path(mount->files, dir->id, &len);
-    FB_AUTO_FREE char *parent = fb_strdup(path);
+    const char *path = fb_node_path(mount, dir->id, buf, &len);
+    FB_AUTO_FREE char *parent = path ? fb_strdup(path) : NULL;
     struct fb_attr attr;
     uint32_t id;
 
@@ -200,14 +201,16 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
 {
     const char *path = NULL;
     struct fb_source_job *job;
+    char buf[FB_PATH_MAX];
 
     if (op == FB_SOURCE_OPENDIR)
-        path = fb_files_path(dir->mount->files, dir->id, NULL);
-    job = fb_source_job_new(op, path);
+        path = fb_node_path(dir->mount, dir->id, buf, NULL);
+    job = path || op != FB_SOURCE_OPENDIR ? fb_source_job_new(op, path) : NULL;
     if (!job) {
-        finish(dir, -ENOMEM);
+        finish(dir, path || op != FB_SOURCE_OPENDIR ? -ENOMEM : -ESTALE);
         return;
     }
+    dir->asked = fb_cache_moment(dir->mount->volume);
     job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;

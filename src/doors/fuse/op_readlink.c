@@ -29,14 +29,15 @@ static void readlink_done(struct fb_source_job *job)
 void fb_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     struct fb_mount *mount = fb_mount_of(req);
-    const char *path = fb_files_path(mount->files, fb_file_of(mount, ino), NULL);
-    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_READLINK, path);
+    char buf[FB_PATH_MAX];
+    const char *path = fb_node_path(mount, fb_file_of(mount, ino), buf, NULL);
+    struct fb_source_job *job = path ? fb_source_job_new(FB_SOURCE_READLINK, path) : NULL;
     struct readlink_request *r = job ? fb_request_new(mount, sizeof *r) : NULL;
     struct fb_caller caller = fb_caller_of(req);
 
     if (!r) {
         fb_source_job_put(job);
-        fuse_reply_err(req, ENOMEM);
+        fuse_reply_err(req, path ? ENOMEM : ESTALE);
         return;
     }
     *r = (struct readlink_request){.mount = mount, .req = req};

@@ -75,13 +75,15 @@ static void ask(fuse_req_t req, fuse_ino_t ino, enum fb_source_op op, const char
 {
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t id = fb_file_of(mount, ino);
-    struct fb_source_job *job = fb_source_job_new(op, fb_files_path(mount->files, id, NULL));
+    char buf[FB_PATH_MAX];
+    const char *path = fb_node_path(mount, id, buf, NULL);
+    struct fb_source_job *job = path ? fb_source_job_new(op, path) : NULL;
     struct xattr_request *r = job ? fb_request_new(mount, sizeof *r) : NULL;
     struct fb_caller caller = fb_caller_of(req);
 
     if (!r) {
         fb_source_job_put(job);
-        fuse_reply_err(req, ENOMEM);
+        fuse_reply_err(req, path ? ENOMEM : ESTALE);
         return;
     }
     *r = (struct xattr_request){.mount = mount, .req = req, .size = size, .id = id};
@@ -98,7 +100,7 @@ static bool known_to_have_none(struct fb_mount *mount, uint32_t id, const char *
     unsigned none = none_flag(name);
     struct fb_attr attr;
 
-    if (none == 0 || !(fb_node_flags(mount->nodes, id) & none))
+    if (none == 0 || !(fb_node_flags(mount->nodes, id) & none) || fb_is_live(mount, id))
         return false;
     fb_files_attr(mount->files, id, &attr);
     return S_ISREG(attr.mode);

@@ -91,10 +91,23 @@ int fb_entry_make(struct fb_mount *mount, uint32_t id, uint32_t parent, const st
     return 0;
 }
 
+void fb_entry_live(struct fb_mount *mount, uint32_t id, const struct fb_attr *attr,
+                   struct fuse_entry_param *ret_entry)
+{
+    *ret_entry = (struct fuse_entry_param){
+        .ino = fb_ino_of(id),
+        .generation = fb_files_generation(mount->files, id),
+    };
+    fb_stat_of(attr, &ret_entry->attr);
+}
+
 void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count)
 {
     if (!fb_node_forget(mount->nodes, id, count))
         return;
+    /* Relaxed: a node that became live did so before the kernel forgot it. */
+    if (atomic_load_explicit(&mount->live_count, memory_order_relaxed) > 0)
+        fb_live_forget(mount, id);
     fb_shed_unpin(mount, id);
     fb_files_unref(mount->files, id, 1);
 }
@@ -140,6 +153,7 @@ static void ask_done(struct fb_lookup *lookup)
     ask->answer(ask);
     if (lookup->result == 0)
         fb_files_unref(mount->files, lookup->file, 1);
+    free(ask->path);
     fb_request_free(mount, ask);
 }
 
@@ -147,10 +161,19 @@ void fb_ask(fuse_req_t req, fuse_ino_t ino, void (*answer)(const struct fb_ask *
 {
     struct fb_mount *mount = fb_mount_of(req);
     struct fb_ask *ask = fb_request_new(mount, sizeof *ask);
+    char buf[FB_PATH_MAX];
     struct fb_attr attr;
+    const char *path;
 
     if (!ask) {
         fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    path = fb_node_path(mount, fb_file_of(mount, ino), buf, NULL);
+    ask->path = path == buf ? fb_strdup(path) : NULL;
+    if (!path || (path == buf && !ask->path)) {
+        fuse_reply_err(req, path ? ENOMEM : ESTALE);
+        fb_request_free(mount, ask);
         return;
     }
     ask->mount = mount;
@@ -163,7 +186,7 @@ void fb_ask(fuse_req_t req, fuse_ino_t ino, void (*answer)(const struct fb_ask *
     ask->lookup = (struct fb_lookup){
         .volume = mount->volume,
         .caller = fb_caller_of(req),
-        .path = fb_files_path(mount->files, ask->id, NULL),
+        .path = ask->path ? ask->path : path,
         .cancel = &ask->interrupted,
         .done = ask_done,
     };

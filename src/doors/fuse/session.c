@@ -44,7 +44,24 @@ static const struct fuse_lowlevel_ops operations = {
     .getxattr = fb_op_getxattr,
     .listxattr = fb_op_listxattr,
     .statfs = fb_op_statfs,
-    /* ACCESS is not sent with default_permissions; FLUSH, answered ENOSYS, only once. */
+    .create = fb_op_create,
+    .write = fb_op_write,
+    .flush = fb_op_flush,
+    .fsync = fb_op_fsync,
+    .fsyncdir = fb_op_fsyncdir,
+    .release = fb_op_release,
+    .fallocate = fb_op_fallocate,
+    .setattr = fb_op_setattr,
+    .mknod = fb_op_mknod,
+    .mkdir = fb_op_mkdir,
+    .symlink = fb_op_symlink,
+    .link = fb_op_link,
+    .unlink = fb_op_unlink,
+    .rmdir = fb_op_rmdir,
+    .rename = fb_op_rename,
+    .setxattr = fb_op_setxattr,
+    .removexattr = fb_op_removexattr,
+    /* ACCESS is not sent with default_permissions. */
 };
 
 static void want(struct fuse_conn_info *conn, unsigned capabilities)
@@ -58,8 +75,15 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
 
     want(conn, FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
                    FUSE_CAP_READDIRPLUS | FUSE_CAP_POSIX_ACL);
-    /* A node's bytes never change: nothing is gained by asking for its attributes at every read. */
-    conn->want &= ~(unsigned)(FUSE_CAP_AUTO_INVAL_DATA | FUSE_CAP_READDIRPLUS_AUTO);
+    /* A node's bytes never change: nothing is gained by asking for its attributes at every read.
+     * But those of a live node do, and they are: a page of an older time must go. (For other nodes
+     * the kernel has the attributes and does not ask.) */
+    if (mount->config.read_only)
+        conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
+    conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_WRITEBACK_CACHE);
+    want(conn, FUSE_CAP_ATOMIC_O_TRUNC);
+    if (conn->max_write > FB_FUSE_WRITE_MAX)
+        conn->max_write = FB_FUSE_WRITE_MAX;
     if (fb_mount_is_static(mount)) {
         want(conn, FUSE_CAP_CACHE_SYMLINKS);
         /* Without OPEN nobody can ask for direct I/O. */
@@ -105,7 +129,9 @@ static char *options(const struct fb_mount_config *config)
     FB_AUTO_FREE char *name = fb_asprintf("fsname=%s", config->fs_name);
     char *opts = NULL;
 
-    if (!name || fuse_opt_add_opt(&opts, "ro,nosuid,nodev,default_permissions") < 0 ||
+    /* noatime: the kernel would ask for the time of the last read after every read. */
+    if (!name || fuse_opt_add_opt(&opts, config->read_only ? "ro" : "rw,noatime") < 0 ||
+        fuse_opt_add_opt(&opts, "nosuid,nodev,default_permissions") < 0 ||
         fuse_opt_add_opt(&opts, "subtype=forebay") < 0 ||
         fuse_opt_add_opt_escaped(&opts, name) < 0 || fuse_opt_add_opt(&opts, MAX_READ_OPTION) < 0 ||
         (config->allow_other && fuse_opt_add_opt(&opts, "allow_other") < 0)) {
@@ -144,9 +170,33 @@ int fb_session_open(struct fb_mount *mount, struct fb_error *err)
 
 static void throttle(struct fb_mount *mount)
 {
-    /* Relaxed: a limit, a few more do no harm. Requests end by their deadlines at the latest. */
-    while (atomic_load_explicit(&mount->requests, memory_order_relaxed) >= FB_FUSE_REQUESTS_MAX)
+    /* Relaxed: limits, a few more do no harm. Requests end by their deadlines at the latest. */
+    while (atomic_load_explicit(&mount->requests, memory_order_relaxed) >= FB_FUSE_REQUESTS_MAX ||
+           atomic_load_explicit(&mount->bytes_taken, memory_order_relaxed) >= FB_FUSE_BYTES_MAX)
         fb_sleep_ns(POLL_NS);
+}
+
+/* The buffer that the thread's request lies in. A request's data may be used after its handler
+ * returned only by taking that over. */
+static _Thread_local struct fuse_buf *present;
+
+void *fb_session_take(struct fb_mount *mount, const char *data, size_t size, char **ret_data)
+{
+    void *memory;
+
+    if (size > FB_FUSE_COPY_MAX && present && present->mem) {
+        memory = present->mem;
+        present->mem = NULL;
+        *ret_data = (char *)(uintptr_t)data;
+    } else {
+        memory = malloc(size + 1);
+        if (!memory)
+            return NULL;
+        memcpy(memory, data, size);
+        *ret_data = memory;
+    }
+    atomic_fetch_add_explicit(&mount->bytes_taken, size, memory_order_relaxed);
+    return memory;
 }
 
 /* Waking a thread costs 10 to 30 us, most of it on virtual machines: a third of what one reader
@@ -190,6 +240,7 @@ static int take_requests(struct fb_mount *mount)
     struct fuse_buf buf = {.mem = NULL};
     int n, ignored;
 
+    present = &buf;
     pthread_cleanup_push(free_buffer, &buf);
     for (;;) {
         throttle(mount);

@@ -1,0 +1,162 @@
+/*
+ * The frame of every change: a job for the source, and what has to be forgotten when it is done.
+ *
+ * A change is answered when the source has done it. Before the answer goes out, whatever the change
+ * made untrue is forgotten: by the cache for all doors, by this door's node table, and, through
+ * notifications that follow, by the kernels of other mounts. (The kernel that asked knows by
+ * itself.) A change whose end nobody saw - a time-out, a program killed - may have happened, so it
+ * is treated as if it had.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct fb_change *fb_change_new(fuse_req_t req, enum fb_source_op op, const char *path,
+                                struct fb_source_job **ret_job)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct fb_source_job *job = fb_source_job_new(op, path);
+    struct fb_change *change = job ? fb_request_new(mount, sizeof *change) : NULL;
+
+    if (!change) {
+        fb_source_job_put(job);
+        fuse_reply_err(req, ENOMEM);
+        return NULL;
+    }
+    *change = (struct fb_change){.mount = mount, .req = req};
+    *ret_job = job;
+    return change;
+}
+
+static void change_done(struct fb_source_job *job)
+{
+    struct fb_change *change = job->arg;
+    struct fb_mount *mount = change->mount;
+
+    fb_interruptible(change->req, NULL);
+    change->answer(change, job);
+    if (change->bytes > 0)
+        atomic_fetch_sub_explicit(&mount->bytes_taken, change->bytes, memory_order_relaxed);
+    fb_source_job_put(job);
+    fb_handle_put(change->held);
+    fb_request_free(mount, change);
+}
+
+void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool lengthy,
+                      void (*answer)(struct fb_change *change, struct fb_source_job *job))
+{
+    struct fb_mount *mount = change->mount;
+    int64_t patience_ns = fb_volume_timeout_ns(mount->volume);
+
+    if (lengthy && patience_ns < FB_FUSE_LONG_NS)
+        patience_ns = FB_FUSE_LONG_NS;
+    change->answer = answer;
+    change->asked = fb_cache_moment(mount->volume);
+    fb_interruptible(change->req, &change->interrupted);
+    job->caller = fb_caller_of(change->req);
+    job->cancel = &change->interrupted;
+    job->deadline_ns = fb_now_ns() + patience_ns;
+    job->done = change_done;
+    job->arg = change;
+    fb_source_submit(fb_volume_source(mount->volume), job);
+}
+
+bool fb_child_path(fuse_req_t req, fuse_ino_t parent, const char *name, char buf[FB_PATH_MAX])
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    char above[FB_PATH_MAX];
+    size_t len;
+    const char *dir = fb_node_path(mount, fb_file_of(mount, parent), above, &len);
+    int rc = dir ? fb_path_join(dir, len, name, buf) : -ESTALE;
+
+    if (rc < 0)
+        fuse_reply_err(req, -rc);
+    return rc == 0;
+}
+
+/* ---- what is to be forgotten ---- */
+
+void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_attr *attr)
+{
+    uint32_t id = fb_files_find(mount->files, fb_volume_id(mount->volume), path);
+    struct fb_attr known;
+
+    if (id != FB_FILE_NONE) {
+        fb_files_attr(mount->files, id, &known);
+        /* Who has it open goes on with the file as it is now. */
+        if (S_ISREG(known.mode))
+            fb_live_touch(mount, id, path, &known);
+        fb_files_unref(mount->files, id, 1);
+    }
+    fb_cache_changed(mount->volume, path, attr);
+}
+
+void fb_changed_parent(struct fb_mount *mount, const char *path)
+{
+    char above[FB_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) : 0;
+
+    memcpy(above, path, len);
+    above[len] = '\0';
+    fb_cache_forget(mount->volume, above);
+}
+
+/* ---- answers ---- */
+
+void fb_reply_live_attr(fuse_req_t req, const struct fb_attr *attr)
+{
+    struct stat st;
+
+    fb_stat_of(attr, &st);
+    fuse_reply_attr(req, &st, 0);
+}
+
+void fb_change_reply_entry(struct fb_change *change, struct fb_source_job *job)
+{
+    struct fb_mount *mount = change->mount;
+    const char *path = job->op == FB_SOURCE_LINK ? job->path2 : job->path;
+    uint32_t parent = job->op == FB_SOURCE_LINK ? change->parent2 : change->parent;
+    struct fuse_entry_param entry;
+    uint32_t id;
+    int rc = job->result;
+
+    if (rc == 0)
+        rc = fb_cache_learn(mount->volume, path, &job->attr, change->asked, &id);
+    if (rc == 0)
+        rc = fb_entry_make(mount, id, parent, &job->attr, fb_files_valid_until(mount->files, id),
+                           &entry);
+    if (job->result == 0)
+        fb_cache_appeared(mount->volume, path);
+    fb_changed_parent(mount, path);
+    if (rc < 0)
+        fuse_reply_err(change->req, -rc);
+    else if (fuse_reply_entry(change->req, &entry) != 0)
+        fb_entry_forget(mount, id, 1); /* interrupted: the kernel never heard of it */
+}
+
+void fb_publish(struct fb_change *change, const struct fb_source_job *job)
+{
+    struct fb_handle *handle = change->handle;
+    struct fb_mount *mount = change->mount;
+    char buf[FB_PATH_MAX];
+    const char *path;
+    uint32_t id;
+
+    /* 0: nothing has taken its place yet. */
+    if (!handle->direct || job->result < 0 || job->attr.mode == 0)
+        return;
+    path = fb_node_path(mount, handle->id, buf, NULL);
+    if (!path)
+        return;
+    /* The name leads to the new version from now on. */
+    fb_live_close(handle);
+    if (fb_cache_learn(mount->volume, path, &job->attr, change->asked, &id) == 0)
+        fb_files_unref(mount->files, id, 1);
+    fb_cache_appeared(mount->volume, path);
+    fb_changed_parent(mount, path);
+}

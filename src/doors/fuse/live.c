@@ -1,0 +1,534 @@
+/*
+ * Live nodes: what programs change through this mount.
+ *
+ * A node is a record: one version of one path, for ever. That is what makes a hit simple, and it
+ * cannot hold for a file that a program writes, moves or gives another mode: the kernel's inode
+ * stays while version and path change. Such a node becomes *live*, and stays so until the kernel
+ * forgets it:
+ *
+ *   - its record is retired, its cached bytes are dropped; nobody is served them any more;
+ *   - its attributes and bytes come from the source, at every request, by the handle of a writer if
+ *     there is one, else by the path that leads to the file now;
+ *   - the kernel keeps its name for no time, so the next look-up brings the node of a new record,
+ *     with normal caching. Except while somebody has it open for writing: then the name still leads
+ *     to it, so that writers and readers share one inode and its pages.
+ *
+ *     normal ── open for writing ──► live, has the name ── last close ──► live ── FORGET ──► gone
+ *        └───── set attributes, move, link ────────────────────────────────▲
+ *
+ * A node that nobody changes never comes here: it costs its readers one look at a counter.
+ *
+ * A directory that is moved, and every node below it that the kernel knows, lives on under the new
+ * path; so does what programs have open there.
+ *
+ * Handles of `direct` files (source/source.h) make nothing live: what they write is seen when it is
+ * complete, as a new version. Only a file that such a handle made has no version before that: its
+ * node is live, and has the name, until then.
+ *
+ * Lock: lives_lock (FB_RANK_LIVE) guards table, entries and the lists of handles; the node table is
+ * used under it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+struct live {
+    struct fb_list id_link;
+    struct fb_list path_link; /* linked while there is a path */
+    uint32_t id;
+    bool named; /* LOOKUP of the path gives this node */
+    char *path; /* NULL: nothing leads to it any more */
+    uint64_t dev;
+    uint64_t ino;
+    struct fb_list writers; /* struct fb_handle */
+};
+
+struct fb_lives {
+    struct fb_list by_id[FB_FUSE_LIVE_BUCKETS];
+    struct fb_list by_path[FB_FUSE_LIVE_BUCKETS];
+};
+
+int fb_lives_create(struct fb_lives **ret_lives)
+{
+    struct fb_lives *lives = fb_alloc(sizeof *lives);
+
+    if (!lives)
+        return -ENOMEM;
+    for (unsigned i = 0; i < FB_FUSE_LIVE_BUCKETS; i++) {
+        fb_list_init(&lives->by_id[i]);
+        fb_list_init(&lives->by_path[i]);
+    }
+    *ret_lives = lives;
+    return 0;
+}
+
+static void free_live(struct live *live)
+{
+    fb_list_remove(&live->id_link);
+    fb_list_remove(&live->path_link);
+    free(live->path);
+    free(live);
+}
+
+void fb_lives_destroy(struct fb_lives *lives)
+{
+    struct fb_list *it, *tmp;
+
+    if (!lives)
+        return;
+    for (unsigned i = 0; i < FB_FUSE_LIVE_BUCKETS; i++)
+        FB_LIST_FOREACH (it, tmp, &lives->by_id[i])
+            free_live(FB_LIST_ENTRY(it, struct live, id_link));
+    free(lives);
+}
+
+/* ---- under the lock ---- */
+
+static struct fb_list *id_bucket(struct fb_mount *mount, uint32_t id)
+{
+    return &mount->lives->by_id[fb_mix64(id) % FB_FUSE_LIVE_BUCKETS];
+}
+
+static struct fb_list *path_bucket(struct fb_mount *mount, const char *path)
+{
+    return &mount->lives->by_path[fb_hash64(path, strlen(path)) % FB_FUSE_LIVE_BUCKETS];
+}
+
+static struct live *find(struct fb_mount *mount, uint32_t id)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, id_bucket(mount, id)) {
+        struct live *live = FB_LIST_ENTRY(it, struct live, id_link);
+
+        if (live->id == id)
+            return live;
+    }
+    return NULL;
+}
+
+static struct live *find_named(struct fb_mount *mount, const char *path)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, path_bucket(mount, path)) {
+        struct live *live = FB_LIST_ENTRY(it, struct live, path_link);
+
+        if (live->named && strcmp(live->path, path) == 0)
+            return live;
+    }
+    return NULL;
+}
+
+/* Takes `path` over; NULL: nothing leads there any more. */
+static void set_path(struct fb_mount *mount, struct live *live, char *path)
+{
+    fb_list_remove(&live->path_link);
+    free(live->path);
+    live->path = path;
+    if (path)
+        fb_list_push_back(path_bucket(mount, path), &live->path_link);
+    else
+        live->named = false;
+}
+
+/* Finds or makes. NULL without memory. */
+static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path,
+                           const struct fb_attr *attr)
+{
+    struct live *live = find(mount, id);
+    char *copy;
+
+    if (live)
+        return live;
+    live = fb_alloc(sizeof *live);
+    copy = live ? fb_strdup(path) : NULL;
+    if (!copy) {
+        free(live);
+        return NULL;
+    }
+    live->id = id;
+    live->dev = attr->dev;
+    live->ino = attr->ino;
+    fb_list_init(&live->id_link);
+    fb_list_init(&live->path_link);
+    fb_list_init(&live->writers);
+    fb_list_push_back(id_bucket(mount, id), &live->id_link);
+    set_path(mount, live, copy);
+    /* Release: who sees the flag, or the count, finds the entry; under the lock in any case. */
+    atomic_fetch_add_explicit(&mount->live_count, 1, memory_order_release);
+    fb_node_set_flags(mount->nodes, id, FB_NODE_LIVE, 0);
+    return live;
+}
+
+/* ---- becoming live ---- */
+
+void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
+                   const struct fb_attr *attr)
+{
+    fb_mutex_lock(&mount->lives_lock);
+    /* Without memory the node stays what it was: reads of it may end with ESTALE. */
+    if (fb_node_known(mount->nodes, id, NULL))
+        (void)obtain(mount, id, path, attr);
+    fb_mutex_unlock(&mount->lives_lock);
+}
+
+int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
+                 const struct fb_attr *attr)
+{
+    struct fb_mount *mount = handle->mount;
+    struct live *live;
+
+    fb_mutex_lock(&mount->lives_lock);
+    live = obtain(mount, id, path, attr);
+    if (live) {
+        handle->id = id;
+        live->named = live->path != NULL;
+        fb_list_push_back(&live->writers, &handle->live_link);
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+    return live ? 0 : -ENOMEM;
+}
+
+int fb_live_create(struct fb_handle *handle, const char *path, const struct fb_attr *attr,
+                   uint32_t *ret_id)
+{
+    struct fb_mount *mount = handle->mount;
+    const struct live *live;
+    uint32_t id = FB_FILE_NONE;
+    int rc = 0;
+
+    fb_mutex_lock(&mount->lives_lock);
+    live = find_named(mount, path);
+    /* Another program was quicker: it is the same file. */
+    if (live && live->ino == attr->ino && live->dev == attr->dev) {
+        id = live->id;
+        fb_files_ref(mount->files, id, 1);
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+    /* A record that nobody finds: it is there to give the node its number. */
+    if (id == FB_FILE_NONE)
+        rc = fb_cache_learn(mount->volume, path, attr, fb_cache_moment(mount->volume), &id);
+    if (rc < 0)
+        return rc;
+    rc = fb_live_open(handle, id, path, attr);
+    fb_cache_changed(mount->volume, path, attr);
+    if (rc < 0)
+        fb_files_unref(mount->files, id, 1);
+    *ret_id = id;
+    return rc;
+}
+
+/* ---- and no longer ---- */
+
+void fb_live_close(struct fb_handle *handle)
+{
+    struct fb_mount *mount = handle->mount;
+    struct live *live;
+
+    fb_mutex_lock(&mount->lives_lock);
+    if (fb_list_linked(&handle->live_link)) {
+        fb_list_remove(&handle->live_link);
+        live = find(mount, handle->id);
+        if (live && fb_list_empty(&live->writers))
+            live->named = false;
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+}
+
+void fb_live_forget(struct fb_mount *mount, uint32_t id)
+{
+    struct live *live;
+
+    fb_mutex_lock(&mount->lives_lock);
+    live = find(mount, id);
+    if (live && fb_list_empty(&live->writers)) {
+        free_live(live);
+        atomic_fetch_sub_explicit(&mount->live_count, 1, memory_order_relaxed);
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+}
+
+/* ---- asking ---- */
+
+bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_view)
+{
+    struct live *live;
+
+    *ret_view = (struct fb_live_view){.handle = NULL};
+    if (!fb_is_live(mount, id))
+        return false;
+    fb_mutex_lock(&mount->lives_lock);
+    live = find(mount, id);
+    if (live) {
+        ret_view->ino = live->ino;
+        ret_view->dev = live->dev;
+        ret_view->named = live->named;
+        if (live->path)
+            ret_view->path = fb_strdup(live->path);
+        if (!fb_list_empty(&live->writers)) {
+            ret_view->handle = FB_LIST_ENTRY(live->writers.next, struct fb_handle, live_link);
+            fb_handle_get(ret_view->handle);
+        }
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+    return live != NULL;
+}
+
+void fb_live_view_end(struct fb_live_view *view)
+{
+    fb_handle_put(fb_steal(view->handle));
+    free(fb_steal(view->path));
+}
+
+int fb_live_lookup(struct fb_mount *mount, const char *path, uint32_t parent, uint32_t *ret_id,
+                   struct fb_handle **ret_handle)
+{
+    struct live *live;
+    int rc = 0;
+
+    fb_mutex_lock(&mount->lives_lock);
+    live = find_named(mount, path);
+    if (live && !fb_list_empty(&live->writers)) {
+        /* Told now: until the answer the kernel cannot forget it. */
+        rc = fb_node_tell(mount->nodes, live->id, parent);
+        /* Known, as it is open; but a connection that was cut has forgotten everything. */
+        if (rc == FB_NODE_NEW)
+            fb_files_ref(mount->files, live->id, 1);
+        if (rc > 0) {
+            *ret_id = live->id;
+            *ret_handle = FB_LIST_ENTRY(live->writers.next, struct fb_handle, live_link);
+            fb_handle_get(*ret_handle);
+        }
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+    return rc;
+}
+
+bool fb_live_has_name(struct fb_mount *mount, const char *path)
+{
+    bool named;
+
+    /* Relaxed: who must see it has waited for the change's answer. */
+    if (atomic_load_explicit(&mount->live_count, memory_order_relaxed) == 0)
+        return false;
+    fb_mutex_lock(&mount->lives_lock);
+    named = find_named(mount, path) != NULL;
+    fb_mutex_unlock(&mount->lives_lock);
+    return named;
+}
+
+const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX],
+                         size_t *ret_len)
+{
+    const char *path = NULL;
+    struct live *live;
+
+    if (!fb_is_live(mount, id))
+        return fb_files_path(mount->files, id, ret_len);
+    fb_mutex_lock(&mount->lives_lock);
+    live = find(mount, id);
+    if (!live)
+        path = fb_files_path(mount->files, id, NULL);
+    else if (live->path)
+        path = strcpy(buf, live->path); /* NOLINT: FB_PATH_MAX bounds all paths */
+    fb_mutex_unlock(&mount->lives_lock);
+    if (ret_len)
+        *ret_len = path ? strlen(path) : 0;
+    return path;
+}
+
+/* ---- names that change ---- */
+
+/* Where `path` lies after `from` has become `to`: malloc'd, or NULL when it lies elsewhere. */
+static char *moved_path(const char *path, const char *from, const char *to)
+{
+    size_t len = strlen(from);
+
+    if (strncmp(path, from, len) != 0 || (path[len] && path[len] != '/'))
+        return NULL;
+    return fb_asprintf("%s%s", to, path + len);
+}
+
+static void move_one(struct fb_mount *mount, struct live *live, const char *from, const char *to,
+                     bool exchange)
+{
+    char *path;
+
+    if (!live->path)
+        return;
+    path = moved_path(live->path, from, to);
+    if (!path && exchange)
+        path = moved_path(live->path, to, from);
+    if (path && strlen(path) >= FB_PATH_MAX) {
+        free(path);
+        set_path(mount, live, NULL);
+    } else if (path) {
+        set_path(mount, live, path);
+    } else if (strcmp(live->path, to) == 0) {
+        set_path(mount, live, NULL); /* replaced */
+    }
+}
+
+struct collected {
+    struct fb_mount *mount;
+    const char *from;
+    const char *to; /* NULL: what is there goes */
+    uint32_t *ids;
+    size_t count;
+    size_t max;
+};
+
+static bool lies_below(const char *path, const char *top)
+{
+    size_t len = strlen(top);
+
+    return strncmp(path, top, len) == 0 && (!path[len] || path[len] == '/');
+}
+
+static void collect(void *arg, uint32_t id)
+{
+    struct collected *c = arg;
+    const char *path = fb_files_path(c->mount->files, id, NULL);
+
+    if (c->count < c->max && (lies_below(path, c->from) || (c->to && lies_below(path, c->to))))
+        c->ids[c->count++] = id;
+}
+
+/* Nodes that were not live until now, by the paths of their records. */
+static void enliven(struct fb_mount *mount, const uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct fb_attr attr;
+
+        fb_files_attr(mount->files, ids[i], &attr);
+        if (fb_node_known(mount->nodes, ids[i], NULL) &&
+            !obtain(mount, ids[i], fb_files_path(mount->files, ids[i], NULL), &attr))
+            fb_log_warn("%s: no memory to follow what is moved", mount->config.mountpoint);
+    }
+}
+
+static void enliven_below(struct fb_mount *mount, const char *from, const char *to)
+{
+    struct collected c = {.mount = mount, .from = from, .to = to};
+
+    c.max = fb_nodes_count(mount->nodes) + 1024;
+    c.ids = fb_alloc_array(c.max, sizeof *c.ids);
+    if (!c.ids)
+        return;
+    fb_nodes_visit(mount->nodes, FB_NODE_ANY_PARENT, collect, &c);
+    enliven(mount, c.ids, c.count);
+    free(c.ids);
+}
+
+void fb_live_moved(struct fb_mount *mount, const char *from, const char *to, bool exchange,
+                   uint32_t file)
+{
+    fb_mutex_lock(&mount->lives_lock);
+    if (file != FB_FILE_NONE)
+        enliven(mount, &file, 1);
+    else
+        enliven_below(mount, from, exchange ? to : NULL);
+    for (unsigned i = 0; i < FB_FUSE_LIVE_BUCKETS; i++) {
+        struct fb_list *it, *tmp;
+
+        FB_LIST_FOREACH (it, tmp, &mount->lives->by_id[i])
+            move_one(mount, FB_LIST_ENTRY(it, struct live, id_link), from, to, exchange);
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+}
+
+void fb_live_removed(struct fb_mount *mount, const char *path)
+{
+    struct fb_list *it, *tmp;
+
+    if (atomic_load_explicit(&mount->live_count, memory_order_relaxed) == 0)
+        return;
+    fb_mutex_lock(&mount->lives_lock);
+    FB_LIST_FOREACH (it, tmp, path_bucket(mount, path)) {
+        struct live *live = FB_LIST_ENTRY(it, struct live, path_link);
+
+        if (strcmp(live->path, path) == 0)
+            set_path(mount, live, NULL);
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+}
+
+/* ---- handles ---- */
+
+struct fb_handle *fb_handle_new(struct fb_mount *mount, const struct fb_source_job *job,
+                                uint32_t id, bool append)
+{
+    struct fb_handle *handle = fb_alloc(sizeof *handle);
+
+    if (!handle)
+        return NULL;
+    handle->mount = mount;
+    handle->source = job->handle;
+    handle->id = id;
+    handle->direct = job->direct;
+    handle->append = append;
+    atomic_init(&handle->refs, 1);
+    fb_list_init(&handle->live_link);
+    fb_mutex_lock(&mount->lives_lock);
+    fb_list_push_back(&mount->handles, &handle->link);
+    fb_mutex_unlock(&mount->lives_lock);
+    return handle;
+}
+
+void fb_handle_get(struct fb_handle *handle)
+{
+    /* Relaxed: whoever takes a reference has one, or the lock. */
+    atomic_fetch_add_explicit(&handle->refs, 1, memory_order_relaxed);
+}
+
+static void close_done(struct fb_source_job *job)
+{
+    struct fb_mount *mount = job->arg;
+
+    fb_source_job_put(job);
+    fb_request_end(mount);
+}
+
+void fb_source_close_handle(struct fb_mount *mount, struct fb_source_handle *handle)
+{
+    struct fb_caller nobody = {.pid = 0};
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);
+
+    /* Without memory for the job the source closes it at its own end. */
+    if (!job)
+        return;
+    job->handle = handle;
+    fb_request_begin(mount);
+    fb_job_submit(mount, job, &nobody, NULL, close_done, mount);
+}
+
+void fb_handle_put(struct fb_handle *handle)
+{
+    struct fb_mount *mount;
+
+    /* Release and acquire: all use of the handle comes before its end. */
+    if (!handle || atomic_fetch_sub_explicit(&handle->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    mount = handle->mount;
+    fb_mutex_lock(&mount->lives_lock);
+    fb_list_remove(&handle->live_link);
+    fb_list_remove(&handle->link);
+    fb_mutex_unlock(&mount->lives_lock);
+    fb_source_close_handle(mount, handle->source);
+    free(handle);
+}
+
+void fb_handles_close(struct fb_mount *mount)
+{
+    struct fb_list *it, *tmp;
+
+    /* No lock: the threads that take requests in are gone. */
+    FB_LIST_FOREACH (it, tmp, &mount->handles)
+        fb_handle_put(FB_LIST_ENTRY(it, struct fb_handle, link));
+}

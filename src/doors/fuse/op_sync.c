@@ -1,0 +1,104 @@
+/*
+ * FLUSH, FSYNC, RELEASE: the source is asked to say that it has the bytes.
+ *
+ * FLUSH comes at every close() and its answer is close()'s. RELEASE comes after the last one, and
+ * nobody hears its answer: what goes wrong there is logged. From then on the name leads to a new
+ * record (live.c).
+ */
+#include <errno.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "doors/fuse/fuse_priv.h"
+#include "store/files.h"
+
+static void committed(struct fb_change *change, struct fb_source_job *job)
+{
+    fb_publish(change, job);
+    fuse_reply_err(change->req, -job->result);
+}
+
+static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t flags)
+{
+    struct fb_handle *handle = fb_handle_of(fi);
+    struct fb_source_job *job;
+    struct fb_change *change;
+
+    if (!handle) {
+        fuse_reply_err(req, 0);
+        return;
+    }
+    change = fb_change_new(req, FB_SOURCE_COMMIT, NULL, &job);
+    if (!change)
+        return;
+    change->handle = handle;
+    job->handle = handle->source;
+    job->flags = flags;
+    fb_change_submit(change, job, true, committed);
+}
+
+void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    (void)ino;
+    commit(req, fi, FB_COMMIT_FLUSH);
+}
+
+void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    (void)ino;
+    commit(req, fi, FB_COMMIT_SYNC | (datasync ? FB_COMMIT_DATA : 0));
+}
+
+/* What is made, removed or renamed is with the source when its answer comes. */
+void fb_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+    (void)ino;
+    (void)datasync;
+    (void)fi;
+    fuse_reply_err(req, 0);
+}
+
+/* ---- RELEASE ---- */
+
+static void released(struct fb_change *change, struct fb_source_job *job)
+{
+    struct fb_mount *mount = change->mount;
+    char buf[FB_PATH_MAX];
+    const char *path = fb_node_path(mount, change->handle->id, buf, NULL);
+
+    if (job->result < 0)
+        fb_log_warn("%s: %s, closed: %s", mount->config.mountpoint, path ? path : "a removed file",
+                    fb_strerror(job->result));
+    fb_publish(change, job);
+    fb_live_close(change->handle);
+    if (path && !change->handle->direct)
+        fb_changed_file(mount, path, job->result == 0 ? &job->attr : NULL);
+    fb_handle_put(change->handle);
+    fuse_reply_err(change->req, 0);
+}
+
+void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    struct fb_handle *handle = fb_handle_of(fi);
+    struct fb_source_job *job;
+    struct fb_change *change;
+
+    (void)ino;
+    if (!handle) {
+        fuse_reply_err(req, 0);
+        return;
+    }
+    /* At once: who opens the file next is to find it by its name, as a new version. */
+    if (!handle->direct)
+        fb_live_close(handle);
+    change = fb_change_new(req, FB_SOURCE_COMMIT, NULL, &job);
+    if (!change) {
+        fb_live_close(handle);
+        fb_handle_put(handle);
+        return;
+    }
+    change->handle = handle;
+    job->handle = handle->source;
+    job->flags = FB_COMMIT_LAST;
+    fb_change_submit(change, job, true, released);
+}
