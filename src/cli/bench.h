@@ -7,15 +7,20 @@
 #ifndef FB_CLI_BENCH_H
 #define FB_CLI_BENCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cli_bench_options {
     uint64_t random;
     uint64_t trials;
     uint64_t streams;
+    uint64_t each;
+    char *figures;
+    bool json;
 };
 
 /* Each writes what it finds to standard output and returns an exit status. */
 int cli_bench_seeds(const struct cli_bench_options *options);
+int cli_bench_patterns(const struct cli_bench_options *options);
 
 #endif

@@ -42,6 +42,7 @@ extern const struct cli_command cli_run;
 extern const struct cli_command cli_serve;
 extern const struct cli_command cli_status;
 extern const struct cli_command cli_evict;
+extern const struct cli_command cli_bench;
 extern const struct cli_command cli_plan;
 extern const struct cli_command cli_bench;
 extern const struct cli_command cli_sim;

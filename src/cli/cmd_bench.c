@@ -13,6 +13,12 @@ static const struct fb_setting table[] = {
     {"streams", 0, FB_SETTING_UINT, FIELD(streams), "1000", NULL, "N",
      "Streams that are no such shuffle, in which none must be found; each takes the whole search",
      "seeds"},
+    {"each", 0, FB_SETTING_UINT, FIELD(each), "1000", NULL, "N", "Generated streams of each kind",
+     "patterns"},
+    {"figures", 0, FB_SETTING_STRING, FIELD(figures), NULL, NULL, "DIR",
+     "Write figures into this directory", "patterns"},
+    {"json", 'j', FB_SETTING_BOOL, FIELD(json), NULL, NULL, NULL, "Print one JSON object",
+     "patterns"},
 };
 
 static const struct {
@@ -20,6 +26,7 @@ static const struct {
     int (*run)(const struct cli_bench_options *options);
 } benches[] = {
     {"seeds", cli_bench_seeds},
+    {"patterns", cli_bench_patterns},
 };
 
 static const struct fb_setting *flags(size_t *ret_count)
@@ -28,23 +35,32 @@ static const struct fb_setting *flags(size_t *ret_count)
     return table;
 }
 
+static int start(const char *name, const struct cli_bench_options *options)
+{
+    for (size_t i = 0; i < FB_ARRAY_SIZE(benches); i++) {
+        if (strcmp(name, benches[i].name) == 0)
+            return benches[i].run(options);
+    }
+    return cli_usage(&cli_bench, "there is no bench '%.64s'", name);
+}
+
 static int run(int argc, char **argv)
 {
     struct fb_error error = {""};
     struct cli_bench_options options;
     int positional = 0;
+    int status;
     int rc;
 
     fb_settings_defaults(table, FB_ARRAY_SIZE(table), &options);
     rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &options, argc, argv, &positional,
                                &error);
     if (rc || positional != 1)
-        return cli_usage(&cli_bench, "%s", rc ? error.text : "write the name of one bench");
-    for (size_t i = 0; i < FB_ARRAY_SIZE(benches); i++) {
-        if (strcmp(argv[1], benches[i].name) == 0)
-            return benches[i].run(&options);
-    }
-    return cli_usage(&cli_bench, "there is no bench '%.64s'", argv[1]);
+        status = cli_usage(&cli_bench, "%s", rc ? error.text : "write the name of one bench");
+    else
+        status = start(argv[1], &options);
+    fb_settings_free(table, FB_ARRAY_SIZE(table), &options);
+    return status;
 }
 
 const struct cli_command cli_bench = {
@@ -54,8 +70,11 @@ const struct cli_command cli_bench = {
     .about = "seeds: the search for a shuffle's seed in what a process reads. Trials have seeds "
              "below 2^20, 10,000 to 1.3 million files, a world of 1 to 64, batches of 16 to 512 "
              "and 1 to 16 workers; a seed must be found within the first 64 accesses of the rank's "
-             "first worker. Then how many seeds a second it tries with each kind of vectors.",
-    .example = "  forebay bench seeds --trials 100 --streams 10\n",
+             "first worker. Then how many seeds a second it tries with each kind of vectors.\n\n"
+             "patterns: how many generated streams of accesses of each kind are recognised, for "
+             "several windows and levels of significance, and what recognising costs.",
+    .example = "  forebay bench seeds --trials 100 --streams 10\n"
+               "  forebay bench patterns --each 100 --figures .\n",
     .table = flags,
     .run = run,
 };

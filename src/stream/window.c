@@ -1,0 +1,237 @@
+#include "stream/window.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define RETURNS_MIN   8  /* before a cycle is believed */
+#define RETURNS_MANY  16 /* enough to judge by their mean */
+#define RETURNS_ROUND 64 /* then counts are halved */
+
+#define IRREGULAR_IN   0.15F
+#define IRREGULAR_EACH 0.0125F
+#define IRREGULAR_OUT  0.25F
+#define MEAN_WEIGHT    4 /* a new interval has one part in this many of the mean */
+#define AGREED_MIN     4
+#define REST           4 /* one window in so many is judged when verdicts agree */
+#define LEVEL_MAX      31
+#define GAP_MAX_S      86400.0F /* a pause of days must not outweigh everything else for good */
+
+void fb_window_init(struct fb_window *w, uint32_t size, enum fb_numbering numbering, uint8_t shift)
+{
+    FB_ASSERT(size >= FB_WINDOW_MIN && size <= FB_WINDOW_MAX);
+    w->size = (uint16_t)size;
+    w->numbering = (uint8_t)numbering;
+    w->shift = shift;
+}
+
+/* ---- samples ---- */
+
+static bool is_sampled(uint32_t tag, uint8_t level)
+{
+    return (tag & ((1U << level) - 1)) == 0;
+}
+
+static void thin_out(struct fb_window *w)
+{
+    uint8_t kept = 0;
+
+    w->sample_level++;
+    for (uint8_t i = 0; i < w->sample_count; i++) {
+        if (!is_sampled(w->sample_tag[i], w->sample_level))
+            continue;
+        w->sample_tag[kept] = w->sample_tag[i];
+        w->sample_visit[kept++] = w->sample_visit[i];
+    }
+    w->sample_count = kept;
+}
+
+static void count_return(struct fb_window *w, uint32_t interval)
+{
+    int64_t off = (int64_t)interval - w->interval;
+
+    if (w->again >= RETURNS_ROUND) {
+        w->again /= 2;
+        w->irregular /= 2;
+    }
+    if (w->again++ == 0) {
+        w->interval = interval;
+        return;
+    }
+    w->irregular += fminf(fabsf((float)off) / (float)w->interval, 2);
+    w->interval = (uint32_t)(w->interval + off / MEAN_WEIGHT);
+}
+
+static void sample(struct fb_window *w, uint32_t tag, uint32_t visit)
+{
+    for (uint8_t i = 0; i < w->sample_count; i++) {
+        if (w->sample_tag[i] == tag) {
+            count_return(w, visit - w->sample_visit[i]);
+            w->sample_visit[i] = visit;
+            return;
+        }
+    }
+    while (w->sample_count == FB_SAMPLES && w->sample_level < LEVEL_MAX)
+        thin_out(w);
+    if (w->sample_count < FB_SAMPLES && is_sampled(tag, w->sample_level)) {
+        w->sample_tag[w->sample_count] = tag;
+        w->sample_visit[w->sample_count++] = visit;
+    }
+}
+
+uint64_t fb_window_items(const struct fb_window *w)
+{
+    return (uint64_t)w->sample_count << w->sample_level;
+}
+
+/* ---- visits ---- */
+
+bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t back, uint64_t hash, uint32_t visit)
+{
+    uint32_t tag = (uint32_t)(hash >> 32);
+
+    if (is_sampled(tag, w->sample_level))
+        sample(w, tag, visit);
+    memcpy(&w->visits[w->count * FB_VISIT_BYTES], &entry, sizeof entry);
+    w->visits[w->count * FB_VISIT_BYTES + sizeof entry] = back;
+    return ++w->count == w->size;
+}
+
+void fb_window_gap(struct fb_window *w, int64_t gap_ns)
+{
+    float raw = (float)gap_ns * 1e-9F;
+    float gap = raw < 0 ? 0 : raw > GAP_MAX_S ? GAP_MAX_S : raw;
+    float off = gap - w->gap_mean_s;
+    float weight = 1.0F / (float)w->size;
+
+    w->gap_mean_s += weight * off;
+    w->gap_var_s2 = (1 - weight) * (w->gap_var_s2 + weight * off * off);
+}
+
+/* The fewer returns there are, the more regular they must be: three deviations from shuffled epochs.
+ * Once believed, it takes more to doubt a cycle than it took to believe in it. */
+static bool is_cyclic(const struct fb_window *w)
+{
+    float limit = IRREGULAR_IN;
+
+    if (w->again < RETURNS_MIN)
+        return false;
+    if (w->verdict.pattern == FB_PATTERN_CYCLIC)
+        limit = IRREGULAR_OUT;
+    else if (w->again < RETURNS_MANY)
+        limit -= IRREGULAR_EACH * (float)(RETURNS_MANY - w->again);
+    return w->irregular < limit * (float)w->again;
+}
+
+/* True when the pattern changes to that of `v`. */
+static bool confirm(struct fb_window *w, const struct fb_verdict *v)
+{
+    if (v->pattern == w->verdict.pattern || w->trials == 0 || v->pattern == FB_PATTERN_CYCLIC)
+        return true;
+    if (w->candidate == v->pattern)
+        return true;
+    w->candidate = v->pattern;
+    return false;
+}
+
+bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
+{
+    uint32_t entries[FB_WINDOW_MAX];
+    uint8_t back[FB_WINDOW_MAX];
+    uint64_t seen = fb_window_items(w);
+    struct fb_visits visits = {
+        .entries = entries,
+        .back = back,
+        .count = w->count,
+        .shift = w->shift,
+        .numbered = w->numbering == FB_NUMBER_POSITION,
+        .items = items > seen ? items : seen,
+    };
+    uint8_t old = w->verdict.pattern;
+    struct fb_verdict v;
+
+    if (w->agreed >= AGREED_MIN && ++w->rested < REST &&
+        is_cyclic(w) == (old == FB_PATTERN_CYCLIC)) {
+        w->count = 0;
+        return false;
+    }
+    w->rested = 0;
+    for (uint16_t i = 0; i < w->count; i++) {
+        memcpy(&entries[i], &w->visits[i * FB_VISIT_BYTES], sizeof *entries);
+        back[i] = w->visits[i * FB_VISIT_BYTES + sizeof *entries];
+    }
+    fb_pattern_judge(&visits, alpha, &w->repeats, &v);
+    if (is_cyclic(w) && v.pattern != FB_PATTERN_UNKNOWN) {
+        v.pattern = FB_PATTERN_CYCLIC;
+        v.test = FB_TEST_RETURNS;
+        v.statistic = w->irregular / (float)w->again;
+        v.limit = IRREGULAR_IN;
+        v.period = w->interval;
+    }
+    w->agreed = v.pattern != old ? 0 : w->agreed < UINT8_MAX ? (uint8_t)(w->agreed + 1) : UINT8_MAX;
+    if (confirm(w, &v)) {
+        w->verdict = v;
+        w->candidate = FB_PATTERN_UNKNOWN;
+    }
+    if (w->trials < UINT8_MAX)
+        w->trials++;
+    w->count = 0;
+    return w->verdict.pattern != old;
+}
+
+/* ---- below ---- */
+
+uint32_t fb_below_block(uint32_t block, uint32_t blocks)
+{
+    if (blocks > 8 && block + 2 >= blocks)
+        return 0x80000000U | (blocks - 1 - block);
+    return block & 0x7fffffffU;
+}
+
+void fb_window_below_begin(struct fb_window *w)
+{
+    if (w->below_visits >= FB_BELOW_ROUND) {
+        w->below_visits /= 2;
+        w->below_whole /= 2;
+        for (unsigned i = 0; i < FB_BELOW; i++)
+            w->below[i].count /= 2;
+    }
+    w->below_visits++;
+}
+
+void fb_window_below_add(struct fb_window *w, uint32_t key, uint32_t visit, float share)
+{
+    struct fb_below *least = &w->below[0];
+
+    w->below_whole += share;
+    for (unsigned i = 0; i < FB_BELOW; i++) {
+        struct fb_below *b = &w->below[i];
+
+        if (b->count && b->key == key) {
+            if (b->visit != (uint16_t)visit && b->count < UINT8_MAX)
+                b->count++;
+            b->visit = (uint16_t)visit;
+            return;
+        }
+        if (b->count < least->count)
+            least = b;
+    }
+    /* What is read in few children makes room for what may be read in more. */
+    if (least->count * 4 <= w->below_visits)
+        *least = (struct fb_below){.key = key, .count = 1, .visit = (uint16_t)visit};
+}
+
+double fb_window_below_share(const struct fb_window *w, uint32_t key)
+{
+    for (unsigned i = 0; i < FB_BELOW; i++) {
+        if (w->below[i].count && w->below[i].key == key && w->below_visits)
+            return fmin((double)w->below[i].count / w->below_visits, 1);
+    }
+    return 0;
+}
+
+double fb_window_below_whole(const struct fb_window *w)
+{
+    return w->below_visits ? fmin((double)w->below_whole / w->below_visits, 1) : 0;
+}
