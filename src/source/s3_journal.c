@@ -1,0 +1,462 @@
+#include "source/s3_journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/list.h"
+#include "core/lock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "io/durable.h"
+#include "source/s3_key.h"
+#include "source/s3_text.h"
+
+#define HEAD         "forebay-uploads 1"
+#define SUM_CHARS    16
+#define FIELDS_MAX   6
+#define BEGIN_FIELDS 6
+#define END_FIELDS   2
+
+struct upload {
+    struct fb_list link;
+    uint64_t ticket;
+    size_t len;
+    char line[]; /* as in the file, with its end */
+};
+
+struct fb_s3_journal {
+    int dir_fd;
+    char *name;
+    struct fb_mutex lock; /* rank JOURNAL: all of it */
+    int fd;
+    struct fb_list uploads;
+    unsigned count;
+    uint64_t last_ticket;
+    uint64_t file_bytes;
+    uint64_t live_bytes; /* of the uploads' lines */
+    bool torn;           /* the last line has no end, perhaps */
+    struct fb_s3_text text;
+};
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static uint64_t checksum(const char *line, size_t len)
+{
+    return fb_hash64(line, len);
+}
+
+/* Ends the line that begins at `start`. */
+static void put_sum(struct fb_s3_text *text, size_t start)
+{
+    char sum[SUM_CHARS + 3];
+
+    if (!fb_s3_text_ok(text))
+        return;
+    snprintf(sum, sizeof sum, " %016" PRIx64 "\n", checksum(text->data + start, text->len - start));
+    fb_s3_text_adds(text, sum);
+}
+
+static void put_head(struct fb_s3_text *text)
+{
+    size_t start = text->len;
+
+    fb_s3_text_adds(text, HEAD);
+    put_sum(text, start);
+}
+
+static void put_name(struct fb_s3_text *text, const char *name)
+{
+    fb_s3_text_addc(text, ' ');
+    fb_s3_text_add_encoded(text, name, strlen(name), true);
+}
+
+static void put_begin(struct fb_s3_text *text, uint64_t ticket, const struct fb_s3_upload *upload)
+{
+    char begin[32];
+    size_t start = text->len;
+
+    snprintf(begin, sizeof begin, "begin %" PRIu64, ticket);
+    fb_s3_text_adds(text, begin);
+    put_name(text, upload->endpoint);
+    put_name(text, upload->bucket);
+    put_name(text, upload->key);
+    put_name(text, upload->id);
+    put_sum(text, start);
+}
+
+static void put_end(struct fb_s3_text *text, uint64_t ticket)
+{
+    char end[32];
+    size_t start = text->len;
+
+    snprintf(end, sizeof end, "end %" PRIu64, ticket);
+    fb_s3_text_adds(text, end);
+    put_sum(text, start);
+}
+
+/* Whether the checksum at the end of the line is right; *ret_len is the length before it. */
+static bool sum_ok(const char *line, size_t len, size_t *ret_len)
+{
+    uint64_t sum = 0;
+
+    if (len < SUM_CHARS + 1 || line[len - SUM_CHARS - 1] != ' ')
+        return false;
+    for (size_t i = len - SUM_CHARS; i < len; i++) {
+        int digit = fb_s3_hex_digit(line[i]);
+
+        if (digit < 0 || (line[i] >= 'A' && line[i] <= 'F'))
+            return false;
+        sum = sum << 4 | (uint64_t)digit;
+    }
+    *ret_len = len - SUM_CHARS - 1;
+    return sum == checksum(line, *ret_len);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static struct upload *find(struct fb_s3_journal *journal, uint64_t ticket)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
+        struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
+
+        if (upload->ticket == ticket)
+            return upload;
+    }
+    return NULL;
+}
+
+static int add(struct fb_s3_journal *journal, uint64_t ticket, const char *line, size_t len)
+{
+    struct upload *upload = fb_alloc(sizeof *upload + len);
+
+    if (!upload)
+        return -ENOMEM;
+    upload->ticket = ticket;
+    upload->len = len;
+    memcpy(upload->line, line, len);
+    fb_list_push_back(&journal->uploads, &upload->link);
+    journal->count++;
+    journal->live_bytes += len;
+    return 0;
+}
+
+static void drop(struct fb_s3_journal *journal, struct upload *upload)
+{
+    fb_list_remove(&upload->link);
+    journal->count--;
+    journal->live_bytes -= upload->len;
+    free(upload);
+}
+
+static bool parse_ticket(const char *text, uint64_t *ret_ticket)
+{
+    uint64_t ticket = 0;
+
+    for (; *text >= '0' && *text <= '9' && ticket < UINT64_MAX / 100; text++)
+        ticket = ticket * 10 + (uint64_t)(*text - '0');
+    *ret_ticket = ticket;
+    return !*text && ticket > 0;
+}
+
+/* Cuts a copy of a line into its words; 0 when there are too many. */
+static unsigned split(char *line, char *ret_words[FIELDS_MAX])
+{
+    unsigned count = 0;
+    char *word;
+
+    while ((word = strsep(&line, " "))) {
+        if (count == FIELDS_MAX)
+            return 0;
+        ret_words[count++] = word;
+    }
+    return count;
+}
+
+static bool decode(char *name)
+{
+    ssize_t len = fb_s3_decode(name, strlen(name));
+
+    if (len < 0 || memchr(name, 0, (size_t)len))
+        return false;
+    name[len] = '\0';
+    return true;
+}
+
+/* One line with a right checksum; `len` is that of the line with its end. */
+static int take_line(struct fb_s3_journal *journal, char *words[FIELDS_MAX], unsigned count,
+                     const char *line, size_t len)
+{
+    struct upload *known;
+    uint64_t ticket;
+
+    if (count < 2 || !parse_ticket(words[1], &ticket))
+        return 0;
+    known = find(journal, ticket);
+    journal->last_ticket = ticket > journal->last_ticket ? ticket : journal->last_ticket;
+    if (count == END_FIELDS && !strcmp(words[0], "end") && known)
+        drop(journal, known);
+    else if (count == BEGIN_FIELDS && !strcmp(words[0], "begin") && !known &&
+             journal->count < FB_S3_UPLOADS_MAX)
+        return add(journal, ticket, line, len);
+    return 0;
+}
+
+/* `data` is zero-terminated. */
+static int read_lines(struct fb_s3_journal *journal, const char *data, size_t size,
+                      unsigned *ret_damaged)
+{
+    int r = 0;
+
+    for (const char *line = data; r == 0 && line < data + size;) {
+        const char *end = memchr(line, '\n', (size_t)(data + size - line));
+        size_t len = end ? (size_t)(end - line) : (size_t)(data + size - line), inner;
+        FB_AUTO_FREE char *copy = NULL;
+        char *words[FIELDS_MAX];
+
+        if (!end || !sum_ok(line, len, &inner)) {
+            *ret_damaged += len > 0;
+        } else {
+            copy = strndup(line, inner);
+            if (!copy)
+                return -ENOMEM;
+            r = take_line(journal, words, split(copy, words), line, len + 1);
+        }
+        line += len + 1;
+    }
+    return r;
+}
+
+static int read_file(struct fb_s3_journal *journal, struct fb_error *err)
+{
+    FB_AUTO_FREE char *data = NULL;
+    unsigned damaged = 0;
+    size_t size = 0;
+    int r = fb_durable_read(journal->dir_fd, journal->name, FB_S3_JOURNAL_MAX, &data, &size);
+
+    if (r == -ENOENT)
+        return 0;
+    if (r < 0)
+        return fb_error_set(err, r, "cannot read the journal of uploads %s: %s", journal->name,
+                            fb_strerror(r));
+    r = read_lines(journal, data, size, &damaged);
+    if (damaged > 0)
+        fb_log_warn("the journal of uploads %s has %u damaged lines", journal->name, damaged);
+    return r;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The file anew, with the uploads under way. */
+static int rewrite(struct fb_s3_journal *journal)
+{
+    FB_AUTO_FREE char *data = NULL;
+    struct fb_list *it, *tmp;
+    struct fb_s3_text *text = &journal->text;
+    size_t size;
+    int fd, r;
+
+    fb_s3_text_clear(text);
+    put_head(text);
+    data = fb_alloc(text->len + journal->live_bytes);
+    if (!data || !fb_s3_text_ok(text))
+        return -ENOMEM;
+    memcpy(data, text->data, text->len);
+    size = text->len;
+    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
+        const struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
+
+        memcpy(data + size, upload->line, upload->len);
+        size += upload->len;
+    }
+    r = fb_durable_write(journal->dir_fd, journal->name, data, size);
+    if (r < 0)
+        return r;
+    fd = openat(journal->dir_fd, journal->name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (journal->fd >= 0)
+        close(journal->fd);
+    journal->fd = fd;
+    journal->file_bytes = size;
+    journal->torn = false;
+    return 0;
+}
+
+/* Appends what is in journal->text. */
+static int append(struct fb_s3_journal *journal)
+{
+    const char *data = journal->text.data;
+    size_t left = journal->text.len;
+
+    /* An end of line first, so that the rest of a line that failed does not spoil this one. */
+    if (journal->torn && write(journal->fd, "\n", 1) != 1)
+        return -EIO;
+    journal->torn = true;
+    while (left > 0) {
+        ssize_t n = write(journal->fd, data, left);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        data += n;
+        left -= (size_t)n;
+    }
+    journal->torn = false;
+    journal->file_bytes += journal->text.len;
+    return 0;
+}
+
+static bool name_ok(const char *name)
+{
+    return *name && strlen(name) <= FB_S3_JOURNAL_FIELD_MAX;
+}
+
+static int begin(struct fb_s3_journal *journal, const struct fb_s3_upload *upload,
+                 uint64_t *ret_ticket) FB_REQUIRES(&journal->lock)
+{
+    uint64_t ticket = journal->last_ticket + 1;
+    int r;
+
+    if (journal->count == FB_S3_UPLOADS_MAX)
+        return -EAGAIN;
+    journal->last_ticket = ticket;
+    fb_s3_text_clear(&journal->text);
+    put_begin(&journal->text, ticket, upload);
+    if (!fb_s3_text_ok(&journal->text))
+        return -ENOMEM;
+    r = append(journal);
+    if (r == 0 && fdatasync(journal->fd) < 0)
+        r = -errno;
+    if (r == 0)
+        r = add(journal, ticket, journal->text.data, journal->text.len);
+    if (r == 0)
+        *ret_ticket = ticket;
+    return r;
+}
+
+int fb_s3_journal_begin(struct fb_s3_journal *journal, const struct fb_s3_upload *upload,
+                        uint64_t *ret_ticket)
+{
+    int r;
+
+    if (!name_ok(upload->endpoint) || !name_ok(upload->bucket) || !name_ok(upload->key) ||
+        !name_ok(upload->id))
+        return -ENAMETOOLONG;
+    fb_mutex_lock(&journal->lock);
+    r = begin(journal, upload, ret_ticket);
+    fb_mutex_unlock(&journal->lock);
+    return r;
+}
+
+void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket)
+{
+    struct upload *upload;
+    int r = 0;
+
+    fb_mutex_lock(&journal->lock);
+    upload = find(journal, ticket);
+    if (upload) {
+        drop(journal, upload);
+        fb_s3_text_clear(&journal->text);
+        put_end(&journal->text, ticket);
+        r = fb_s3_text_ok(&journal->text) ? append(journal) : -ENOMEM;
+        if (journal->file_bytes > 2 * journal->live_bytes + FB_S3_JOURNAL_ROOM)
+            r = rewrite(journal);
+    }
+    fb_mutex_unlock(&journal->lock);
+    if (r < 0)
+        fb_log_warn("cannot write to the journal of uploads %s: %s", journal->name, fb_strerror(r));
+}
+
+unsigned fb_s3_journal_count(struct fb_s3_journal *journal)
+{
+    unsigned count;
+
+    fb_mutex_lock(&journal->lock);
+    count = journal->count;
+    fb_mutex_unlock(&journal->lock);
+    return count;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
+        struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
+        FB_AUTO_FREE char *copy = strndup(upload->line, upload->len - SUM_CHARS - 2);
+        char *words[FIELDS_MAX];
+
+        if (!copy)
+            return -ENOMEM;
+        if (split(copy, words) == BEGIN_FIELDS && decode(words[2]) && decode(words[3]) &&
+            decode(words[4]) && decode(words[5])) {
+            left(arg, upload->ticket,
+                 &(struct fb_s3_upload){words[2], words[3], words[4], words[5]});
+        } else {
+            drop(journal, upload); /* not ours, for all its checksum */
+        }
+    }
+    return 0;
+}
+
+int fb_s3_journal_open(int dir_fd, const char *name, fb_s3_upload_fn *left, void *arg,
+                       struct fb_s3_journal **ret_journal, struct fb_error *err)
+{
+    struct fb_s3_journal *journal = fb_alloc(sizeof *journal);
+    int r;
+
+    if (!journal)
+        return -ENOMEM;
+    fb_mutex_init(&journal->lock, FB_RANK_JOURNAL);
+    fb_list_init(&journal->uploads);
+    journal->fd = -1;
+    journal->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+    r = journal->dir_fd < 0 ? -errno : 0;
+    journal->name = fb_strdup(name);
+    if (r == 0 && !journal->name)
+        r = -ENOMEM;
+    if (r == 0)
+        r = read_file(journal, err);
+    if (r == 0) {
+        r = rewrite(journal);
+        if (r < 0)
+            r = fb_error_set(err, r, "cannot write the journal of uploads %s: %s", name,
+                             fb_strerror(r));
+    }
+    if (r == 0 && left)
+        r = tell(journal, left, arg);
+    if (r < 0) {
+        fb_s3_journal_close(journal);
+        return r;
+    }
+    *ret_journal = journal;
+    return 0;
+}
+
+void fb_s3_journal_close(struct fb_s3_journal *journal)
+{
+    struct fb_list *it, *tmp;
+
+    if (!journal)
+        return;
+    FB_LIST_FOREACH (it, tmp, &journal->uploads)
+        free(FB_LIST_ENTRY(it, struct upload, link));
+    fb_s3_text_free(&journal->text);
+    if (journal->fd >= 0)
+        close(journal->fd);
+    if (journal->dir_fd >= 0)
+        close(journal->dir_fd);
+    fb_mutex_destroy(&journal->lock);
+    free(journal->name);
+    free(journal);
+}

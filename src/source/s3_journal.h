@@ -1,0 +1,60 @@
+/*
+ * source/s3_journal.h - which multipart uploads are under way, on disk.
+ *
+ * The parts of an upload that is neither completed nor aborted stay in the bucket, unseen and paid
+ * for. So each upload is written down before its first part is sent, and struck out when it has
+ * ended; what a killed daemon left is found at the next start, aborted, and struck out then.
+ *
+ *     forebay-uploads 1 CHECKSUM
+ *     begin TICKET ENDPOINT BUCKET KEY UPLOAD-ID CHECKSUM     names with %XX, whatever their bytes
+ *     end TICKET CHECKSUM
+ *
+ * Lines are only appended. Each has a checksum of its own: one that was torn, or damaged, is passed
+ * over and harms no other. A begin is on disk when the call returns. An end is not flushed: if it
+ * is lost, an upload is aborted that does not exist any more, which S3 answers with NoSuchUpload.
+ * The file is written anew, with the uploads still under way, at every start and when most of it is
+ * struck out.
+ *
+ * Thread-safe; calls write to disk and so may block. One process at a time uses a journal.
+ */
+#ifndef FB_SOURCE_S3_JOURNAL_H
+#define FB_SOURCE_S3_JOURNAL_H
+
+#include <stdint.h>
+
+#include "base/attr.h"
+#include "core/error.h"
+
+#define FB_S3_UPLOADS_MAX       1024        /* under way at once */
+#define FB_S3_JOURNAL_MAX       (64u << 20) /* bytes of the file */
+#define FB_S3_JOURNAL_ROOM      (1u << 20)  /* struck out bytes that are let be */
+#define FB_S3_JOURNAL_FIELD_MAX 1024        /* bytes of a name */
+
+struct fb_s3_upload {
+    const char *endpoint;
+    const char *bucket;
+    const char *key;
+    const char *id;
+};
+
+/* An upload that was begun and not ended; end it by its ticket once it is aborted. */
+typedef void fb_s3_upload_fn(void *arg, uint64_t ticket, const struct fb_s3_upload *upload);
+
+struct fb_s3_journal;
+
+/* `left` is called for every upload left, before this returns; NULL: not. A file that
+ * does not exist is an empty one. A sentence when it cannot be read or written. */
+FB_MUST_CHECK int fb_s3_journal_open(int dir_fd, const char *name, fb_s3_upload_fn *left, void *arg,
+                                     struct fb_s3_journal **ret_journal, struct fb_error *err);
+void fb_s3_journal_close(struct fb_s3_journal *journal); /* takes NULL */
+
+/* -EAGAIN: FB_S3_UPLOADS_MAX are under way. -ENAMETOOLONG. -EIO, -ENOSPC and so on: it may or may
+ * not be on disk; do not go on with the upload. */
+FB_MUST_CHECK int fb_s3_journal_begin(struct fb_s3_journal *journal,
+                                      const struct fb_s3_upload *upload, uint64_t *ret_ticket);
+void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket); /* one not known: nothing */
+
+/* Uploads under way. */
+unsigned fb_s3_journal_count(struct fb_s3_journal *journal);
+
+#endif
