@@ -10,6 +10,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 from torchvision.datasets import ImageFolder
 
+import forebay.torch
+
 FOREBAY, TOP = sys.argv[1:3]
 EPOCHS = 3
 
@@ -74,7 +76,7 @@ def listed(count):
 
 def distributed(rng):
     for count in (1, 2, 7, 1000, 4099):
-        folder, names = flat(count)
+        where, names = listed(count)
         for world in (1, 2, 3, 8, 13):
             rank = rng.randrange(world)
             seed = rng.choice((0, 1, 42, 2**31, 2**32 + 5, 2**40 + rng.randrange(1000)))
@@ -85,12 +87,12 @@ def distributed(rng):
                 if set_epoch:
                     sampler.set_epoch(epoch)
                 orders.append(list(sampler))
-            flags = ["--order", "sorted", "--world", world, "--rank", rank, "--seed", seed]
+            flags = [*where, "--world", world, "--rank", rank, "--seed", seed]
             flags += ["--epochs", EPOCHS] + ["--sampler-drop-last"] * drop
             flags += [] if set_epoch else ["--rule", "fixed"]
-            compare(f"{count} files, {flags}", lines(orders, names), plan(folder, *flags))
+            compare(f"{count} files, {flags}", lines(orders, names), plan(TOP, *flags))
     # Without a shuffle.
-    folder, names = flat(1000)
+    folder, names = flat(100)
     orders = [list(DistributedSampler(names, 7, 3, shuffle=False))]
     got = plan(folder, "--order", "sorted", "--sampler", "sequential", "--world", 7, "--rank", 3)
     compare("sequential", lines(orders, names), got)
@@ -98,8 +100,8 @@ def distributed(rng):
 
 def loaders(rng):
     """What a DataLoader draws, and who of its workers reads what."""
-    for case in range(14):
-        count = rng.choice((5, 100, 1000))
+    for case in range(10):
+        count = rng.choice((5, 99, 100))
         folder, names = flat(count)
         workers = (0, 0, 0, 2, 3)[case % 5]
         persistent = workers > 0 and rng.random() < 0.5
@@ -220,6 +222,72 @@ def own_generators(rng):
                 compare(f"{name}, {count} files, {rule}", lines(orders, names), got)
 
 
+def read_epochs(loader, sampler, epochs, top):
+    """What a loader reads, as the plan writes it."""
+    want = []
+    for epoch in epochs:
+        if sampler:
+            sampler.set_epoch(epoch)
+        for paths, _ in loader:
+            paths = [paths] if isinstance(paths, str) else paths
+            want += [f"{epoch} {os.path.relpath(path, top)}" for path in paths]
+    return want
+
+
+def described():
+    """The flags that forebay.torch.describe() gives make the order that the loader has."""
+    top = os.path.join(TOP, "classes")
+    images = ImageFolder(top, loader=lambda path: path)
+    folder, names = flat(100)
+    flats = Paths([os.path.join(folder, name) for name in names])
+    subset = torch.utils.data.Subset(images, range(90, 10, -1))
+    both = torch.utils.data.ConcatDataset([flats, subset])
+    ranked = DistributedSampler(images, 3, 1, seed=11, drop_last=True)
+    ranked.set_epoch(4)
+    fixed = DistributedSampler(flats, 2, 1, seed=12)
+    fixed.set_epoch(2)
+    in_order = DistributedSampler(flats, 3, 2, shuffle=False)
+
+    def g(seed):
+        return torch.Generator().manual_seed(seed)
+
+    cases = [
+        (DataLoader(images, 7, sampler=ranked, num_workers=2, drop_last=True), ranked, {}),
+        (DataLoader(flats, 4, sampler=fixed), None, {"set_epoch": False}),
+        (DataLoader(flats, 4, sampler=in_order), in_order, {}),
+        (DataLoader(subset, 8, shuffle=True, generator=g(5)), None, {}),
+        (DataLoader(both, 8, sampler=RandomSampler(both, generator=g(2**40))), None, {}),
+        (DataLoader(flats, None), None, {}),
+        (DataLoader(images, 5, shuffle=True, drop_last=True), None, {}),
+    ]
+    file = os.path.join(TOP, "described")
+    for loader, sampler, more in cases:
+        torch.manual_seed(77)
+        plan_of = forebay.torch.describe(loader, **more)
+        plan_of.write_list(file)
+        first = plan_of.first_epoch
+        want = read_epochs(loader, sampler, range(first, first + 2), plan_of.directory)
+        got = plan(*plan_of.arguments(file), "--epochs", 2)
+        compare(str(plan_of), want, got)
+    # Where a generator was drawn from, and where nothing is known, it says so.
+    own = torch.utils.data.WeightedRandomSampler([1.0] * 100, 100)
+    numbers = list(range(100))
+    batches = torch.utils.data.BatchSampler(range(100), 3, False)
+    for loader in (
+        cases[6][0],
+        cases[3][0],
+        DataLoader(flats, sampler=own),
+        DataLoader(flats, batch_sampler=batches),
+        DataLoader(numbers),
+        DataLoader(flats, sampler=RandomSampler(flats, replacement=True)),
+    ):
+        try:
+            sys.exit(f"described: {forebay.torch.describe(loader)}")
+        except ValueError as error:
+            assert len(str(error)) > 20
+    assert forebay.torch.describe(DataLoader(numbers), paths=names).sampler == "sequential"
+
+
 def large():
     """Long enough for many refills of the generator."""
     flags, names = listed(300007)
@@ -233,6 +301,7 @@ def main():
     distributed(rng)
     loaders(rng)
     rank_of_loader()
+    described()
     own_generators(rng)
     large()
 
