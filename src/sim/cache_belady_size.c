@@ -18,8 +18,11 @@
 #include "sim/node.h"
 #include "sim/policies.h"
 
-#define BUCKETS_START 65536
-#define BUCKET_LOAD   2 /* objects a bucket, at most, on average */
+/* Few objects share a bucket, so that all are seen; a very large cache has fewer buckets. */
+#define BUCKETS_START 256
+#define BUCKETS_SPARE 65536 /* up to so many: 32 for an object */
+#define SPARE_FACTOR  32
+#define LOAD_MAX      2 /* objects a bucket, beyond that */
 
 struct belady_size {
     struct fb_sim_base base; /* tag 1: cached */
@@ -55,6 +58,13 @@ static int create(const struct fb_sim_setup *setup, void **ret_cache, struct fb_
 static struct fb_sim_list *bucket_of(struct belady_size *c, uint32_t id)
 {
     return &c->bucket[fb_mix64(id + c->seed) & (c->buckets - 1)];
+}
+
+static bool needs_buckets(const struct belady_size *c)
+{
+    if (c->buckets < BUCKETS_SPARE)
+        return (c->count + 1) * SPARE_FACTOR > c->buckets;
+    return c->count >= c->buckets * LOAD_MAX;
 }
 
 /* Twice as many buckets, or the first. */
@@ -124,7 +134,7 @@ static int insert(struct belady_size *c, uint32_t id, uint32_t size, int64_t nex
         evict(c, now);
     if (next == FB_SIM_NEVER)
         return 0;
-    if (c->count >= c->buckets * BUCKET_LOAD)
+    while (rc == 0 && needs_buckets(c))
         rc = grow_buckets(c);
     if (rc)
         return rc;

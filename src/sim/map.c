@@ -109,8 +109,9 @@ static uint32_t find_or_add(struct fb_sim_map *map, const struct fb_trace_reques
     }
     number = (uint32_t)map->objects++;
     map->slot[at] = number + 1;
-    map->object[number] = (struct object){r->id, r->size};
-    map->footprint += r->size;
+    /* An object without bytes takes one: policies divide by sizes. */
+    map->object[number] = (struct object){r->id, r->size ? r->size : 1};
+    map->footprint += map->object[number].size;
     return number;
 }
 

@@ -310,11 +310,14 @@ static void count_groups(struct cache *c, const struct fb_sim_batch *batch, cons
 static int replay_one(struct replay *r, struct cache *c, const struct fb_sim_batch *batch)
 {
     uint8_t hit[FB_SIM_BATCH_MAX];
+    struct fb_sim_batch seen = *batch;
     double start = cpu_s();
     int rc = make_room(c, r->sim, batch->objects);
 
+    if (!c->run->policy->needs_future)
+        seen.next = NULL;
     if (rc == 0)
-        rc = c->run->policy->replay(c->state, batch, hit);
+        rc = c->run->policy->replay(c->state, &seen, hit);
     c->run->replay_s += cpu_s() - start;
     if (rc)
         return rc;

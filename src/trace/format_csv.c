@@ -200,13 +200,14 @@ static int line_csv(struct fb_trace *trace, char *text, struct fb_trace_request 
     uint64_t size = FB_TRACE_SIZE_DEFAULT;
     uint64_t time;
     unsigned count;
+    bool first = !trace->separator;
 
     if (*text == 0)
         return 0;
-    if (trace->line == 1)
+    if (first)
         trace->separator = find_separator(text);
     count = split(text, trace->separator, field);
-    if (trace->line == 1) {
+    if (first) {
         int rc = find_columns(trace, field, count, ret_why);
 
         if (rc <= 0)

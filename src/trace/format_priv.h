@@ -24,7 +24,7 @@ struct fb_trace {
     unsigned column_time;
     unsigned column_id;
     unsigned column_size;
-    char separator;
+    char separator; /* 0: the first line has not been seen */
     char *columns;
     uint64_t time_first;
     bool time_known; /* time_first is set */

@@ -204,6 +204,7 @@ int fb_trace_rewind(struct fb_trace *trace, struct fb_error *err)
     trace->requests = 0;
     trace->run_left = 0;
     trace->time_known = false;
+    trace->separator = 0;
     return rc ? rc : read_head(trace, err);
 }
 
