@@ -126,12 +126,13 @@ static void demote_lir(struct lirs *c)
     prune(c);
 }
 
+/* It is at the top of S already. */
 static void become_lir(struct lirs *c, uint32_t id)
 {
-    while (c->lir_size + c->base.node[id].size > c->lir_limit && c->lir_size > 0)
-        demote_lir(c);
     c->base.node[id].tag = LIR;
     c->lir_size += c->base.node[id].size;
+    while (c->lir_size > c->lir_limit && c->s.tail != id)
+        demote_lir(c);
 }
 
 static void hit(struct lirs *c, uint32_t id)
