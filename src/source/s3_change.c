@@ -183,11 +183,16 @@ struct walk {
 static int walk_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
 {
     struct walk *walk = call->arg;
+    char key[FB_S3_KEY_MAX + 1];
 
-    /* A key with a zero in it is none that we could name. */
-    if (strlen(entry->key) != entry->key_len)
+    /* None that we could name. */
+    if (entry->key_len > FB_S3_KEY_MAX || memchr(entry->key, 0, entry->key_len)) {
         walk->error = -EXDEV;
-    return walk->key(walk, entry->key, entry->size);
+        return 0;
+    }
+    memcpy(key, entry->key, entry->key_len);
+    key[entry->key_len] = '\0';
+    return walk->key(walk, key, entry->size);
 }
 
 static void walk_restart(struct fb_s3_call *call)
