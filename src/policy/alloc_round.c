@@ -1,0 +1,182 @@
+#include "policy/alloc.h"
+
+#define BETTER 1.1 /* as much higher B must be to take from another */
+
+static bool holds_all(const struct fb_alloc_stream *s)
+{
+    return s->data_bytes && s->quota_bytes >= s->data_bytes;
+}
+
+/* What the last bit of space that it has saves. */
+static double loss(const struct fb_alloc_stream *s)
+{
+    if (s->has_ended)
+        return 0;
+    switch (s->pattern) {
+    case FB_PATTERN_RANDOM:
+    case FB_PATTERN_CYCLIC:
+        return s->gap_s > 0 && s->items ? 1 / (s->gap_s * (double)s->items) : 0;
+    case FB_PATTERN_SEQUENTIAL:
+        return 0;
+    default:
+        return s->rate * s->ghost_share / FB_GHOST_ITEMS;
+    }
+}
+
+double fb_alloc_benefit(const struct fb_alloc_stream *s)
+{
+    return holds_all(s) ? 0 : loss(s);
+}
+
+/* How much it could use beyond what it has. */
+static uint64_t need(const struct fb_alloc_stream *s)
+{
+    if (s->has_ended || s->pattern == FB_PATTERN_SEQUENTIAL)
+        return 0;
+    if (s->data_bytes == 0)
+        return UINT64_MAX;
+    return s->data_bytes > s->quota_bytes ? s->data_bytes - s->quota_bytes : 0;
+}
+
+static void update(struct fb_alloc_stream *s)
+{
+    s->benefit = fb_alloc_benefit(s);
+}
+
+/* The one that loses least by giving, of those that have more than the minimum; NULL: none. */
+static struct fb_alloc_stream *giver(struct fb_alloc_stream *streams, uint32_t count,
+                                     uint64_t minimum, const struct fb_alloc_stream *but)
+{
+    struct fb_alloc_stream *best = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (&streams[i] == but || streams[i].quota_bytes <= minimum)
+            continue;
+        if (!best || loss(&streams[i]) < loss(best) ||
+            (loss(&streams[i]) == loss(best) && streams[i].quota_bytes > best->quota_bytes))
+            best = &streams[i];
+    }
+    return best;
+}
+
+/* The one with the highest B that can use more; NULL: none. */
+static struct fb_alloc_stream *taker(struct fb_alloc_stream *streams, uint32_t count)
+{
+    struct fb_alloc_stream *best = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (need(&streams[i]) && (!best || streams[i].benefit > best->benefit))
+            best = &streams[i];
+    }
+    return best;
+}
+
+static void give_back(struct fb_alloc_stream *s, uint64_t minimum)
+{
+    uint64_t most = fb_max_u64(s->data_bytes, minimum);
+
+    if (s->has_ended)
+        s->quota_bytes = 0;
+    else if (s->data_bytes && s->quota_bytes > most)
+        s->quota_bytes = most;
+}
+
+/* Streams that have less than the minimum come up to it. */
+static void lift(struct fb_alloc_stream *streams, uint32_t count, uint64_t minimum, uint64_t *spare)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct fb_alloc_stream *s = &streams[i];
+
+        while (!s->has_ended && s->quota_bytes < minimum) {
+            uint64_t lack = minimum - s->quota_bytes;
+            uint64_t part = fb_min_u64(lack, *spare);
+            struct fb_alloc_stream *from;
+
+            *spare -= part;
+            if (part == 0) {
+                from = giver(streams, count, minimum, s);
+                if (!from)
+                    break;
+                part = fb_min_u64(lack, from->quota_bytes - minimum);
+                from->quota_bytes -= part;
+                update(from);
+            }
+            s->quota_bytes += part;
+        }
+        update(s);
+    }
+}
+
+/* To those with a benefit, the highest first; then to the others in equal parts. */
+static void hand_out(struct fb_alloc_stream *streams, uint32_t count, uint64_t *spare)
+{
+    struct fb_alloc_stream *to;
+    uint32_t left = 0;
+
+    while (*spare && (to = taker(streams, count)) && to->benefit > 0) {
+        uint64_t part = fb_min_u64(*spare, need(to));
+
+        to->quota_bytes += part;
+        *spare -= part;
+        update(to);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        left += need(&streams[i]) != 0;
+    for (uint32_t i = 0; i < count && left; i++) {
+        uint64_t part = fb_min_u64(*spare / left, need(&streams[i]));
+
+        if (!need(&streams[i]))
+            continue;
+        streams[i].quota_bytes += part;
+        *spare -= part;
+        left--;
+    }
+}
+
+static void move(struct fb_alloc_stream *streams, uint32_t count, uint64_t minimum, uint64_t step)
+{
+    while (step) {
+        struct fb_alloc_stream *to = taker(streams, count);
+        struct fb_alloc_stream *from = giver(streams, count, minimum, to);
+        uint64_t part;
+
+        if (!to || !from || to->benefit <= loss(from) * BETTER)
+            return;
+        part = fb_min_u64(fb_min_u64(step, need(to)), from->quota_bytes - minimum);
+        from->quota_bytes -= part;
+        to->quota_bytes += part;
+        step -= part;
+        update(from);
+        update(to);
+    }
+}
+
+void fb_alloc_round(const struct fb_alloc_config *config, struct fb_alloc_stream *streams,
+                    uint32_t count)
+{
+    uint64_t minimum = config->minimum_bytes, held = 0, spare;
+    uint32_t living = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        living += !streams[i].has_ended;
+    if (living)
+        minimum = fb_min_u64(minimum, config->total_bytes / living);
+    for (uint32_t i = 0; i < count; i++) {
+        give_back(&streams[i], minimum);
+        held += streams[i].quota_bytes;
+        update(&streams[i]);
+    }
+    /* The cache may have become smaller. */
+    while (held > config->total_bytes) {
+        struct fb_alloc_stream *from = giver(streams, count, 0, NULL);
+        uint64_t part = fb_min_u64(held - config->total_bytes, from->quota_bytes);
+
+        from->quota_bytes -= part;
+        held -= part;
+        update(from);
+    }
+    spare = config->total_bytes - held;
+    lift(streams, count, minimum, &spare);
+    hand_out(streams, count, &spare);
+    move(streams, count, minimum, config->step_bytes);
+}
