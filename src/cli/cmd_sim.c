@@ -320,10 +320,22 @@ const struct cli_command cli_sim = {
     .name = "sim",
     .synopsis = "TRACE [--policy NAME,...] [--size SIZE,...] [flags]",
     .summary = "replay a trace through caches of any policy and size",
-    .about = "Reads a trace of requests once or twice and says what caches would have done with "
-             "it: how many requests, and how many bytes, each would have missed. TRACE may be "
-             "compressed with gzip or zstd, and may be - for standard input.",
-    .example = "  forebay sim trace.oracleGeneral.zst --policy fifo,lru --size 1%,10%,1G\n",
+    .about =
+        "What would a cache do for you? This reads a trace of requests, replays it through caches "
+        "of every policy and size you name, all at once, and says how many requests, and how many "
+        "bytes, each would have missed.\n\n"
+        "TRACE is in one of the formats below, as it is or compressed with gzip or zstd; - is "
+        "standard input. Its format is found by its name or its first bytes. Sizes in percent are "
+        "of the bytes of all objects in the trace (of their number with --ignore-size); 0.1%..100% "
+        "is a whole curve. belady and belady-size know the future: no cache can do better.\n\n"
+        "The trace is never held in memory: that grows with the number of objects, by less than "
+        "64 bytes each for fifo, lru, clock, sieve and s3fifo. For a trace of billions, --sample "
+        "1% replays one object in a hundred, and says how far off that may be. requests/s is for "
+        "one core and one cache, with finding the objects but without reading the file.",
+    .example =
+        "  forebay sim trace.oracleGeneral.zst --policy fifo,lru --size 1%,10%,1G\n"
+        "  forebay sim requests.csv.gz -p lru,arc,s3fifo,belady -s 0.1%..100% --html curves.html\n"
+        "  zcat keys.gz | forebay sim - -p sieve -s 10000 --ignore-size --format keys\n",
     .table = flags,
     .more = more,
     .run = run,

@@ -67,6 +67,7 @@ typedef void fb_sim_figure_fn(void *arg, const char *name, double value);
 
 struct fb_sim_policy {
     const char *name;    /* "lru" */
+    const char *alias;   /* what others call it; NULL: nothing else */
     const char *summary; /* one line for --help */
     bool needs_future;
     const struct fb_sim_param *params; /* ended by a NULL key; NULL: none */
@@ -92,7 +93,8 @@ struct fb_sim_policy {
 /* Grows an array of objects for reserve(): *count elements become `wanted`, new ones zero. */
 FB_MUST_CHECK int fb_sim_grow(void *array_pointer, size_t *count, size_t wanted, size_t size);
 
-/* All policies, in the order of --help, ended by NULL; one by name, NULL when there is none. */
+/* All policies, in the order of --help, ended by NULL; one by name or alias, in capitals or small
+ * letters, NULL when there is none. */
 const struct fb_sim_policy *const *fb_sim_policies(void);
 const struct fb_sim_policy *fb_sim_policy_find(const char *name, size_t len);
 

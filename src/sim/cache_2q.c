@@ -119,6 +119,7 @@ static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hi
 
 const struct fb_sim_policy fb_sim_2q = {
     .name = "2q",
+    .alias = "twoq",
     .summary = "a FIFO first; LRU for what is asked for again after it has left that",
     .params = params,
     .create = create,

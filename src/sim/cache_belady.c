@@ -83,6 +83,7 @@ static void destroy(void *cache)
 
 const struct fb_sim_policy fb_sim_belady = {
     .name = "belady",
+    .alias = "min",
     .summary = "the limit for objects of equal size; knows the future",
     .needs_future = true,
     .create = create,

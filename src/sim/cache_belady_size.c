@@ -181,6 +181,7 @@ static void destroy(void *cache)
 
 const struct fb_sim_policy fb_sim_belady_size = {
     .name = "belady-size",
+    .alias = "beladySize",
     .summary = "close to the limit for objects of different sizes; knows the future",
     .needs_future = true,
     .params = params,

@@ -150,6 +150,7 @@ static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hi
 
 const struct fb_sim_policy fb_sim_s3fifo = {
     .name = "s3fifo",
+    .alias = "s3-fifo",
     .summary = "a small FIFO sifts, a main FIFO keeps, a ghost FIFO remembers",
     .params = params,
     .create = create,

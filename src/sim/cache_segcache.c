@@ -232,6 +232,7 @@ static void destroy(void *cache)
 
 const struct fb_sim_policy fb_sim_segcache = {
     .name = "segcache",
+    .alias = "fifo-merge",
     .summary = "evicts whole segments, merging neighbours in time of writing",
     .params = params,
     .create = create,

@@ -168,6 +168,7 @@ static void destroy(void *cache)
 
 const struct fb_sim_policy fb_sim_wtinylfu = {
     .name = "wtinylfu",
+    .alias = "w-tinylfu",
     .summary = "a small window, and a main part that admits only what is more frequent",
     .params = params,
     .create = create,

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/mem.h"
 #include "sim/node.h"
@@ -24,10 +25,15 @@ const struct fb_sim_policy *const *fb_sim_policies(void)
     return policies;
 }
 
+static bool is_called(const char *name, const char *text, size_t len)
+{
+    return name && strlen(name) == len && strncasecmp(name, text, len) == 0;
+}
+
 const struct fb_sim_policy *fb_sim_policy_find(const char *name, size_t len)
 {
     for (const struct fb_sim_policy *const *p = policies; *p; p++) {
-        if (strlen((*p)->name) == len && memcmp((*p)->name, name, len) == 0)
+        if (is_called((*p)->name, name, len) || is_called((*p)->alias, name, len))
             return *p;
     }
     return NULL;

@@ -8,7 +8,8 @@
 #include "trace/format_priv.h"
 
 #define RECORD_SIZE 24
-#define LOOK_MAX    64 /* records */
+#define LOOK_MIN    8 /* records */
+#define LOOK_MAX    64
 #define NEXT_MAX    (1LL << 44)
 
 struct fields {
@@ -54,7 +55,8 @@ static bool looks_like(const uint8_t *head, size_t len, bool whole)
     size_t count = fb_min_u64(len / RECORD_SIZE, LOOK_MAX);
     uint32_t before = 0;
 
-    if (count == 0 || (whole && len % RECORD_SIZE))
+    /* With few records to go by, the length must be right as well. */
+    if (count == 0 || (whole && count < LOOK_MIN && len % RECORD_SIZE))
         return false;
     for (size_t i = 0; i < count; i++) {
         struct fields f = parse(head + i * RECORD_SIZE);

@@ -107,12 +107,12 @@ static int wrong_record(struct fb_trace *trace, const char *why, struct fb_error
 
 static int cut_record(struct fb_trace *trace, size_t len, struct fb_error *err)
 {
-    return fb_error_set(err, -EBADMSG,
-                        "%s is truncated: at byte %llu there are %zu bytes of a %s record, which "
-                        "has %zu",
-                        fb_trace_input_name(trace->in),
-                        (unsigned long long)fb_trace_input_offset(trace->in), len,
-                        trace->format->name, trace->format->record_size);
+    return fb_error_set(
+        err, -EBADMSG,
+        "%s is truncated: at byte %llu there are %zu bytes of a record, and those of "
+        "%s have %zu",
+        fb_trace_input_name(trace->in), (unsigned long long)fb_trace_input_offset(trace->in), len,
+        trace->format->name, trace->format->record_size);
 }
 
 static int read_head(struct fb_trace *trace, struct fb_error *err)
