@@ -60,7 +60,7 @@
  X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
  X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")   \
- X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")        \
+ X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")      \
  X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")               \
  X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time")
 
@@ -181,6 +181,9 @@ uint64_t fb_cache_moment(const struct fb_volume *volume);
  * *ret_file has a reference. */
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
+
+/* All bytes of a file that was just written: kept as if they had been read. */
+void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data, uint64_t length);
 
 /* ---- bytes ---- */
 

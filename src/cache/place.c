@@ -160,6 +160,26 @@ static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_
     return rc;
 }
 
+void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data, uint64_t length)
+{
+    struct fb_cache *cache = volume->cache;
+    uint64_t evictions = atomic_load(&cache->evictions), at = 0;
+
+    if (volume->config.bypass || fb_files_version(cache->files, file)->size != length)
+        return;
+    for (uint32_t block = 0; at < length; block++) {
+        struct fb_item item = {
+            .file = file,
+            .block = block,
+            .length = (uint32_t)fb_min_u64(cache->config.block_bytes, length - at),
+            .data = data + at,
+        };
+
+        fb_place_admit(cache, &item, evictions);
+        at += item.length;
+    }
+}
+
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
 {
     int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;

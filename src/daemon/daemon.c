@@ -1,6 +1,7 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -16,12 +17,14 @@
 #include "daemon/runtime.h"
 #include "daemon/version.h"
 #include "policy/evict.h"
+#include "source/s3_journal.h"
 
 #define BUSY_GRACE_NS   (8 * FB_NS_PER_S) /* so long a busy mount is waited for; then lazily */
 #define FORCE_GRACE_NS  (10 * FB_NS_PER_S)
 #define USERS_GRACE_NS  (12 * FB_NS_PER_S) /* opening a source may take ten */
 #define STOP_RETRY_MS   100
 #define EVICT_NAME_SIZE 32
+#define JOURNAL_NAME    "uploads"
 
 /* ---- requests ---- */
 
@@ -158,6 +161,19 @@ static int claim_home(struct fb_daemon *d, struct fb_error *err)
     return fb_control_listen(socket_path, &d->control, err);
 }
 
+/* Without one, an upload to a bucket that a crash cuts off leaves its parts there. */
+static void open_journal(struct fb_daemon *d)
+{
+    struct fb_error error = {""};
+    FB_AUTO_CLOSE int dir =
+        open(fb_config_home(d->options->config), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = dir < 0 ? -errno : fb_s3_journal_open(dir, JOURNAL_NAME, &d->own.journal, &error);
+
+    if (rc)
+        fb_log_warn("uploads to buckets are not written down: %s",
+                    error.text[0] ? error.text : fb_strerror(rc));
+}
+
 static int open_cache(struct fb_daemon *d, struct fb_error *err)
 {
     const struct fb_config *c = d->options->config;
@@ -186,6 +202,7 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     if (rc)
         return fb_error_set(err, rc, "cannot open the cache in %s: %s", fb_config_home(c),
                             fb_strerror(rc));
+    open_journal(d);
     rc = fb_mounts_create(d->cache, &d->own, changed, d, &d->mounts);
     return rc ? fb_error_set(err, rc, "out of memory") : 0;
 }
@@ -430,6 +447,7 @@ static bool stop(struct fb_daemon *d)
     fb_local_stop(d->local);
     if (d->cache)
         fb_cache_close(d->cache);
+    fb_s3_journal_close(fb_steal(d->own.journal));
     return fb_control_stop(d->control);
 }
 

@@ -190,7 +190,7 @@ static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *er
     };
     struct fb_source *source;
     struct fb_mount *mount;
-    int rc = fb_source_dir_open(e->source, &e->settings, &source, err);
+    int rc = fb_source_dir_open(e->source, &e->settings, &m->own, &source, err);
 
     if (rc)
         return rc;

@@ -289,7 +289,7 @@ static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *er
         .bypass = !e->settings.cache,
     };
     struct fb_source *source;
-    int rc = fb_source_dir_open(e->source, &e->settings, &source, err);
+    int rc = fb_source_dir_open(e->source, &e->settings, &s->own, &source, err);
 
     if (rc)
         return rc;

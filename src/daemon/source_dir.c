@@ -87,7 +87,8 @@ static int number_of(const char *name, const char *text, int base, uint32_t fall
 }
 
 static int open_s3(const char *source, const struct fb_mount_settings *settings,
-                   struct fb_source **ret_source, struct fb_error *err)
+                   const struct fb_own_dirs *own, struct fb_source **ret_source,
+                   struct fb_error *err)
 {
     struct fb_s3_config s3 = {
         .uri = source,
@@ -100,6 +101,7 @@ static int open_s3(const char *source, const struct fb_mount_settings *settings,
         .part_bytes = settings->part_bytes,
         .stall_ns = settings->source_timeout_ns / 3,
         .env = (const char *const *)settings->env,
+        .journal = own->journal,
     };
     int rc = number_of("uid", settings->uid, 10, geteuid(), &s3.uid, err);
 
@@ -111,11 +113,12 @@ static int open_s3(const char *source, const struct fb_mount_settings *settings,
 }
 
 static int open_source(const char *source, const struct fb_mount_settings *settings,
-                       struct fb_source **ret_source, struct fb_error *err)
+                       const struct fb_own_dirs *own, struct fb_source **ret_source,
+                       struct fb_error *err)
 {
     struct fb_posix_config posix = {.root = source, .threads = (unsigned)settings->source_threads};
     struct fb_fault_config fault;
-    int rc = fb_source_is_s3(source) ? open_s3(source, settings, ret_source, err)
+    int rc = fb_source_is_s3(source) ? open_s3(source, settings, own, ret_source, err)
                                      : fb_source_posix_open(&posix, ret_source, err);
 
     if (rc || !settings->fault || !*settings->fault)
@@ -129,9 +132,10 @@ static int open_source(const char *source, const struct fb_mount_settings *setti
 }
 
 int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
-                       struct fb_source **ret_source, struct fb_error *err)
+                       const struct fb_own_dirs *own, struct fb_source **ret_source,
+                       struct fb_error *err)
 {
-    int rc = open_source(source, settings, ret_source, err);
+    int rc = open_source(source, settings, own, ret_source, err);
 
     return rc ? fb_error_set(err, rc, "cannot open the source %s: %s", source, fb_strerror(rc)) : 0;
 }

@@ -10,8 +10,9 @@
 #include "daemon/config.h"
 #include "source/source.h"
 
-/* The directories that are the cache's own. */
+/* What is the daemon's own: the directories of its cache, and what sources write down there. */
 struct fb_own_dirs {
+    struct fb_s3_journal *journal; /* of uploads; NULL: none */
     unsigned count;
     char *const *dirs;
     const char *pmem_dir; /* NULL: none */
@@ -23,8 +24,9 @@ struct fb_own_dirs {
 FB_MUST_CHECK int fb_source_dir_check(const char *source, const struct fb_own_dirs *own,
                                       char **ret_source, struct fb_error *err);
 
-/* Opens the directory at a canonical path, behind a fault source when the settings ask for one. */
+/* Opens what is checked, behind a fault source when the settings ask for one. */
 FB_MUST_CHECK int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
+                                     const struct fb_own_dirs *own,
                                      struct fb_source **ret_source, struct fb_error *err);
 
 const char *fb_source_health_name(enum fb_source_health health);

@@ -24,6 +24,7 @@
 struct upload {
     struct fb_list link;
     uint64_t ticket;
+    bool taken; /* begun, or taken over, in this run */
     size_t len;
     char line[]; /* as in the file, with its end */
 };
@@ -336,9 +337,11 @@ static int begin(struct fb_s3_journal *journal, const struct fb_s3_upload *uploa
         r = -errno;
     if (r == 0)
         r = add(journal, ticket, journal->text.data, journal->text.len);
-    if (r == 0)
-        *ret_ticket = ticket;
-    return r;
+    if (r < 0)
+        return r;
+    FB_LIST_ENTRY(journal->uploads.prev, struct upload, link)->taken = true;
+    *ret_ticket = ticket;
+    return 0;
 }
 
 int fb_s3_journal_begin(struct fb_s3_journal *journal, const struct fb_s3_upload *upload,
@@ -387,6 +390,7 @@ unsigned fb_s3_journal_count(struct fb_s3_journal *journal)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* The lock is held, or nobody else knows the journal yet. */
 static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
 {
     struct fb_list *it, *tmp;
@@ -398,10 +402,12 @@ static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
 
         if (!copy)
             return -ENOMEM;
+        if (upload->taken)
+            continue;
         if (split(copy, words) == BEGIN_FIELDS && decode(words[2]) && decode(words[3]) &&
             decode(words[4]) && decode(words[5])) {
-            left(arg, upload->ticket,
-                 &(struct fb_s3_upload){words[2], words[3], words[4], words[5]});
+            upload->taken = left(arg, upload->ticket,
+                                 &(struct fb_s3_upload){words[2], words[3], words[4], words[5]});
         } else {
             drop(journal, upload); /* not ours, for all its checksum */
         }
@@ -409,8 +415,18 @@ static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
     return 0;
 }
 
-int fb_s3_journal_open(int dir_fd, const char *name, fb_s3_upload_fn *left, void *arg,
-                       struct fb_s3_journal **ret_journal, struct fb_error *err)
+int fb_s3_journal_left(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
+{
+    int r;
+
+    fb_mutex_lock(&journal->lock);
+    r = tell(journal, left, arg);
+    fb_mutex_unlock(&journal->lock);
+    return r;
+}
+
+int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_journal,
+                       struct fb_error *err)
 {
     struct fb_s3_journal *journal = fb_alloc(sizeof *journal);
     int r;
@@ -433,8 +449,6 @@ int fb_s3_journal_open(int dir_fd, const char *name, fb_s3_upload_fn *left, void
             r = fb_error_set(err, r, "cannot write the journal of uploads %s: %s", name,
                              fb_strerror(r));
     }
-    if (r == 0 && left)
-        r = tell(journal, left, arg);
     if (r < 0) {
         fb_s3_journal_close(journal);
         return r;

@@ -20,6 +20,7 @@
 #ifndef FB_SOURCE_S3_JOURNAL_H
 #define FB_SOURCE_S3_JOURNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/attr.h"
@@ -37,16 +38,21 @@ struct fb_s3_upload {
     const char *id;
 };
 
-/* An upload that was begun and not ended; end it by its ticket once it is aborted. */
-typedef void fb_s3_upload_fn(void *arg, uint64_t ticket, const struct fb_s3_upload *upload);
+/* An upload that was begun and not ended. True: the callee takes it over, and ends it by its ticket
+ * once it is aborted. */
+typedef bool fb_s3_upload_fn(void *arg, uint64_t ticket, const struct fb_s3_upload *upload);
 
 struct fb_s3_journal;
 
-/* `left` is called for every upload left, before this returns; NULL: not. A file that
- * does not exist is an empty one. A sentence when it cannot be read or written. */
-FB_MUST_CHECK int fb_s3_journal_open(int dir_fd, const char *name, fb_s3_upload_fn *left, void *arg,
+/* A file that does not exist is an empty one. A sentence when it cannot be read or written. */
+FB_MUST_CHECK int fb_s3_journal_open(int dir_fd, const char *name,
                                      struct fb_s3_journal **ret_journal, struct fb_error *err);
 void fb_s3_journal_close(struct fb_s3_journal *journal); /* takes NULL */
+
+/* Tells of the uploads that an earlier run left and nobody has taken over yet; it takes the keys of
+ * their bucket to abort them. Under the journal's lock. -ENOMEM. */
+FB_MUST_CHECK int fb_s3_journal_left(struct fb_s3_journal *journal, fb_s3_upload_fn *left,
+                                     void *arg);
 
 /* -EAGAIN: FB_S3_UPLOADS_MAX are under way. -ENAMETOOLONG. -EIO, -ENOSPC and so on: it may or may
  * not be on disk; do not go on with the upload. */

@@ -18,6 +18,7 @@
 
 #include "core/lock.h"
 #include "source/s3_http.h"
+#include "source/s3_journal.h"
 #include "source/s3_key.h"
 #include "source/source_s3.h"
 
@@ -31,6 +32,8 @@ struct fb_s3 {
     int64_t born_ns; /* wall clock: the time of directories, which have none */
     struct fb_s3_creds *creds;
     struct fb_s3_http *http;
+    struct fb_s3_journal *journal; /* NULL: none is kept */
+    struct fb_list left;           /* uploads that an earlier run left */
 
     struct fb_mutex lock; /* rank SOURCE: the inbox */
     struct fb_list inbox; /* of jobs */
@@ -113,7 +116,11 @@ bool fb_s3_is_file(const struct fb_s3 *s3, const struct fb_source_handle *handle
 
 /* What was not committed is aborted. */
 void fb_s3_closefile(struct fb_s3 *s3, struct fb_source_handle *handle);
-void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id);
+/* Nobody waits for it; `ticket` is its place in the journal. */
+void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id, uint64_t ticket);
+/* Those that an earlier run left: found when the source is opened, aborted on the loop. */
+FB_MUST_CHECK int fb_s3_find_left(struct fb_s3 *s3);
+void fb_s3_abort_left(struct fb_s3 *s3);
 void fb_s3_orphan_done(struct fb_s3 *s3);
 /* Memory has become free. */
 void fb_s3_pump_files(struct fb_s3 *s3);

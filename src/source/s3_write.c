@@ -30,17 +30,17 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "source/s3_parts.h"
 #include "source/s3_priv.h"
 
-#define BUFFER_FIRST    (64u << 10)
-#define BUFFERED_MAX    (64ULL << 20) /* beyond it a file that has parts on their way waits for them */
-#define PARTS_OUT_MAX   4u
-#define FB_S3_PARTS_MAX 10000u
-#define PART_CAP        (64ULL << 20)
-#define COPY_MAX        (5ULL << 30) /* bytes that the server copies in one request */
-#define PART_WAIT_NS    (120 * FB_NS_PER_S)
-#define CLOSE_WAIT_NS   (1 * FB_NS_PER_S)
-#define ETAG_XML_BYTES  384 /* of one part in the list that completes an upload */
+#define BUFFER_FIRST   (64u << 10)
+#define BUFFERED_MAX   (64ULL << 20) /* beyond it a file that has parts on their way waits for them */
+#define PARTS_OUT_MAX  4u
+#define PART_CAP       (64ULL << 20)
+#define COPY_MAX       (5ULL << 30) /* bytes that the server copies in one request */
+#define PART_WAIT_NS   (120 * FB_NS_PER_S)
+#define CLOSE_WAIT_NS  (1 * FB_NS_PER_S)
+#define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
 
 enum upload {
     NONE,
@@ -69,6 +69,7 @@ struct file {
 
     enum upload upload;
     char upload_id[FB_S3_UPLOAD_ID_MAX + 1];
+    uint64_t ticket;        /* its place in the journal */
     struct fb_s3_call call; /* initiate, put, complete: one at a time */
     bool call_out;
     char *body;                        /* of complete */
@@ -105,11 +106,6 @@ struct commit_op {
 };
 
 static void pump(struct file *file);
-
-static uint64_t fb_s3_part_size(unsigned number, uint64_t first, uint64_t cap)
-{
-    return fb_min_u64(first << (number - 1) / 1000, fb_max_u64(first, cap));
-}
 
 static struct file *file_at(const struct fb_source_handle *handle)
 {
@@ -185,31 +181,49 @@ int fb_s3_pending_attr(const struct fb_s3 *s3, const char *path, struct fb_attr 
 
 /* Nobody waits for it. */
 struct orphan {
+    struct fb_list link; /* among those left by an earlier run */
     struct fb_s3 *s3;
+    uint64_t ticket;
     struct fb_s3_call call;
     char key[FB_S3_KEY_MAX + 1];
     char id[FB_S3_UPLOAD_ID_MAX + 1];
 };
+
+static void strike_out(struct fb_s3 *s3, uint64_t ticket)
+{
+    if (s3->journal)
+        fb_s3_journal_end(s3->journal, ticket);
+}
 
 static void orphan_done(struct fb_s3_call *call)
 {
     struct orphan *o = call->arg;
     struct fb_s3 *s3 = o->s3;
 
+    if (call->result == 0 || call->result == -ENOENT)
+        strike_out(s3, o->ticket);
     free(o);
     fb_s3_orphan_done(s3);
 }
 
-void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id)
+static struct orphan *orphan_new(struct fb_s3 *s3, const char *key, const char *id, uint64_t ticket)
 {
     struct orphan *o = fb_alloc(sizeof *o);
 
-    /* Without memory it is the next start that finds it in the journal. */
     if (!o)
-        return;
+        return NULL;
+    fb_list_init(&o->link);
     o->s3 = s3;
+    o->ticket = ticket;
     snprintf(o->key, sizeof o->key, "%s", key);
     snprintf(o->id, sizeof o->id, "%s", id);
+    return o;
+}
+
+static void send_abort(struct orphan *o)
+{
+    struct fb_s3 *s3 = o->s3;
+
     o->call = (struct fb_s3_call){
         .method = FB_S3_DELETE,
         .key = o->key,
@@ -221,6 +235,46 @@ void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id)
     };
     s3->orphans++;
     fb_s3_http_submit(s3->http, &o->call);
+}
+
+void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id, uint64_t ticket)
+{
+    struct orphan *o = orphan_new(s3, key, id, ticket);
+
+    /* Without memory it is the next start that finds it in the journal. */
+    if (o)
+        send_abort(o);
+}
+
+static bool take_left(void *arg, uint64_t ticket, const struct fb_s3_upload *upload)
+{
+    struct fb_s3 *s3 = arg;
+    struct orphan *o;
+
+    if (strcmp(upload->bucket, s3->bucket) != 0 ||
+        strcmp(upload->endpoint, fb_s3_http_base(s3->http)) != 0)
+        return false;
+    o = orphan_new(s3, upload->key, upload->id, ticket);
+    if (!o)
+        return false;
+    fb_list_push_back(&s3->left, &o->link);
+    return true;
+}
+
+int fb_s3_find_left(struct fb_s3 *s3)
+{
+    return s3->journal ? fb_s3_journal_left(s3->journal, take_left, s3) : 0;
+}
+
+void fb_s3_abort_left(struct fb_s3 *s3)
+{
+    while (!fb_list_empty(&s3->left)) {
+        struct orphan *o = FB_LIST_ENTRY(s3->left.next, struct orphan, link);
+
+        fb_log_info("s3: aborting an upload to %s that was left unfinished", o->key);
+        fb_list_remove(&o->link);
+        send_abort(o);
+    }
 }
 
 static void part_free(struct part *part)
@@ -249,7 +303,7 @@ static void fail(struct file *file, int error)
         fb_s3_http_cancel(file->s3->http, &file->call);
     file->call_out = false;
     if (file->upload == BEGUN)
-        fb_s3_abort_upload(file->s3, file->key, file->upload_id);
+        fb_s3_abort_upload(file->s3, file->key, file->upload_id, file->ticket);
     if (file->upload != NONE)
         file->upload = COMPLETED;
 }
@@ -263,6 +317,17 @@ static void send_call(struct file *file, void (*done)(struct fb_s3_call *call))
     fb_s3_http_submit(file->s3->http, &file->call);
 }
 
+static int write_down(struct file *file)
+{
+    struct fb_s3 *s3 = file->s3;
+    struct fb_s3_upload upload = {.endpoint = fb_s3_http_base(s3->http),
+                                  .bucket = s3->bucket,
+                                  .key = file->key,
+                                  .id = file->upload_id};
+
+    return s3->journal ? fb_s3_journal_begin(s3->journal, &upload, &file->ticket) : 0;
+}
+
 static void initiated(struct fb_s3_call *call)
 {
     struct file *file = call->arg;
@@ -274,6 +339,7 @@ static void initiated(struct fb_s3_call *call)
     if (r == 0) {
         snprintf(file->upload_id, sizeof file->upload_id, "%s", call->answer->upload_id);
         file->upload = BEGUN;
+        r = write_down(file);
     }
     if (r < 0)
         fail(file, r);
@@ -607,11 +673,25 @@ void fb_s3_pread(struct fb_s3 *s3, struct fb_source_job *job)
 
 /* ---- committing ------------------------------------------------------------------------------ */
 
+/* What is still at hand need not be fetched when somebody reads it. */
+static void give_bytes(const struct file *file, struct fb_source_job *job)
+{
+    if (file->sent > 0 || file->size == 0 || file->attr.version.size != file->size)
+        return;
+    job->data = malloc((size_t)file->size);
+    if (!job->data)
+        return;
+    memcpy(job->data, file->buffer, (size_t)file->size);
+    job->data_len = (size_t)file->size;
+}
+
 static void commit_end(struct file *file, int result)
 {
     struct commit_op *op = fb_steal(file->commit);
 
     live_attr(file, &op->base.job->attr);
+    if (result == 0)
+        give_bytes(file, op->base.job);
     fb_s3_op_end(&op->base, result);
     pump(file);
 }
@@ -675,6 +755,7 @@ static void complete_done(struct fb_s3_call *call)
         return;
     }
     file->upload = COMPLETED;
+    strike_out(file->s3, file->ticket);
     committed(file, call->answer->etag);
 }
 
@@ -769,7 +850,11 @@ void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
     struct commit_op *op;
 
     if (file->error < 0 || !file->dirty || file->unlinked || !is_meant(file, job)) {
-        live_attr(file, &job->attr);
+        /* Of what has not appeared yet there is nothing to tell. */
+        if (file->dirty)
+            memset(&job->attr, 0, sizeof job->attr);
+        else
+            live_attr(file, &job->attr);
         fb_source_job_finish(job, file->error);
         return;
     }

@@ -203,6 +203,7 @@ static void woken(void *arg)
     struct fb_list jobs;
     bool cancels, closing;
 
+    fb_s3_abort_left(s3);
     fb_list_init(&jobs);
     fb_mutex_lock(&s3->lock);
     fb_list_splice(&jobs, &s3->inbox);
@@ -413,6 +414,8 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     fb_list_init(&s3->ops);
     fb_list_init(&s3->dirs);
     fb_list_init(&s3->files);
+    fb_list_init(&s3->left);
+    s3->journal = config->journal;
     r = build(config, s3, err);
     if (r == 0)
         r = fb_s3_uri_canonical(config->uri, &uri, err);
@@ -426,6 +429,8 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     if (r < 0)
         return fb_error_set(err, r, "no memory for %s", uri);
     r = try_out(s3, source, err);
+    if (r == 0 && fb_s3_find_left(s3) == 0)
+        fb_s3_http_wake(s3->http);
     if (r < 0) {
         fb_source_close(source);
         return r;

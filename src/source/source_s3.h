@@ -14,6 +14,7 @@
 #define FB_SOURCE_SOURCE_S3_H
 
 #include "source/s3_creds.h"
+#include "source/s3_journal.h"
 #include "source/source.h"
 
 #define FB_S3_CONNECTIONS 64
@@ -26,12 +27,12 @@ struct fb_s3_config {
     const char *profile;  /* the same */
     bool path_style;
     bool unsigned_requests;
-    uint32_t uid, gid, umask; /* of all that is shown */
-    unsigned connections;     /* at most; 0: FB_S3_CONNECTIONS */
-    uint64_t part_bytes;      /* first part of an upload; 0: FB_S3_PART_BYTES */
-    int64_t stall_ns;         /* a connection on which nothing moves for so long is given up */
-    const char *const *env;   /* NAME=VALUE of who asked, ended by NULL; NULL: none */
-    const char *journal;      /* file of uploads under way; NULL: none is kept */
+    uint32_t uid, gid, umask;      /* of all that is shown */
+    unsigned connections;          /* at most; 0: FB_S3_CONNECTIONS */
+    uint64_t part_bytes;           /* first part of an upload; 0: FB_S3_PART_BYTES */
+    int64_t stall_ns;              /* a connection on which nothing moves for so long is given up */
+    const char *const *env;        /* NAME=VALUE of who asked, ended by NULL; NULL: none */
+    struct fb_s3_journal *journal; /* of uploads under way; the caller's. NULL: none is kept */
 };
 
 /* True for "s3://...". */

@@ -155,8 +155,11 @@ void fb_publish(struct fb_change *change, const struct fb_source_job *job)
         return;
     /* The name leads to the new version from now on. */
     fb_live_close(handle);
-    if (fb_cache_learn(mount->volume, path, &job->attr, change->asked, &id) == 0)
+    if (fb_cache_learn(mount->volume, path, &job->attr, change->asked, &id) == 0) {
+        if (job->data)
+            fb_cache_fill(mount->volume, id, (const uint8_t *)job->data, job->data_len);
         fb_files_unref(mount->files, id, 1);
+    }
     fb_cache_appeared(mount->volume, path);
     fb_changed_parent(mount, path);
 }
