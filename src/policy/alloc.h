@@ -15,7 +15,8 @@
  *
  * A round, every 60 s:
  *
- *     1 what a stream can no longer use (an ended one's all, a random one's beyond its data) is free
+ *     1 what a stream cannot use is free: an ended one's all, what is beyond a stream's data, and
+ *       of those with no benefit what they do not use
  *     2 who has less than the minimum share gets it: from what is free, else from who loses least
  *     3 what is free goes to the highest B, as far as it can use it
  *     4 up to 640 MB go from who loses least to the highest B, if that is higher by a tenth
@@ -47,11 +48,12 @@ struct fb_alloc_config {
 struct fb_alloc_stream {
     enum fb_pattern pattern;
     bool has_ended;
-    uint64_t data_bytes;  /* all it reads; 0: unknown */
-    uint64_t items;       /* n; 0: unknown */
-    double gap_s;         /* g */
-    double rate;          /* lambda, requests per second */
-    double ghost_share;   /* f */
+    uint64_t data_bytes; /* all it reads; 0: unknown */
+    uint64_t items;      /* n; 0: unknown */
+    double gap_s;        /* g */
+    double rate;         /* lambda, requests per second */
+    double ghost_share;  /* f */
+    uint64_t used_bytes;
     uint64_t quota_bytes; /* in and out */
     double benefit;       /* out */
 };

@@ -73,12 +73,18 @@ static struct fb_alloc_stream *taker(struct fb_alloc_stream *streams, uint32_t c
 
 static void give_back(struct fb_alloc_stream *s, uint64_t minimum)
 {
-    uint64_t most = fb_max_u64(s->data_bytes, minimum);
+    uint64_t most = s->quota_bytes;
 
+    update(s);
+    if (s->data_bytes)
+        most = fb_min_u64(most, s->data_bytes);
+    if (s->benefit <= 0 && !holds_all(s))
+        most = fb_min_u64(most, s->used_bytes);
     if (s->has_ended)
         s->quota_bytes = 0;
-    else if (s->data_bytes && s->quota_bytes > most)
-        s->quota_bytes = most;
+    else
+        s->quota_bytes = fb_min_u64(s->quota_bytes, fb_max_u64(most, minimum));
+    update(s);
 }
 
 /* Streams that have less than the minimum come up to it. */
@@ -164,7 +170,6 @@ void fb_alloc_round(const struct fb_alloc_config *config, struct fb_alloc_stream
     for (uint32_t i = 0; i < count; i++) {
         give_back(&streams[i], minimum);
         held += streams[i].quota_bytes;
-        update(&streams[i]);
     }
     /* The cache may have become smaller. */
     while (held > config->total_bytes) {

@@ -38,14 +38,17 @@ int fb_keep_parse(const char *name, enum fb_keep *ret_keep)
     return -EINVAL;
 }
 
-bool fb_keep_admits(enum fb_keep keep, uint64_t used_bytes, uint64_t quota_bytes,
+bool fb_keep_admits(enum fb_keep keep, bool is_ahead, uint64_t used_bytes, uint64_t quota_bytes,
                     uint64_t item_bytes)
 {
     switch (keep) {
     case FB_KEEP_NEVER:
         return false;
-    case FB_KEEP_UNIFORM:
     case FB_KEEP_CYCLE:
+        if (is_ahead)
+            return item_bytes <= quota_bytes;
+        return used_bytes + item_bytes <= quota_bytes;
+    case FB_KEEP_UNIFORM:
         return used_bytes + item_bytes <= quota_bytes;
     default:
         return item_bytes <= quota_bytes;

@@ -41,8 +41,9 @@ enum fb_keep fb_keep_for(enum fb_pattern pattern);
 FB_MUST_CHECK int fb_keep_parse(const char *name, enum fb_keep *ret_keep);
 
 /* Whether an item that was fetched is worth a place, given what its stream has and may have. LRU
- * makes room for it; uniform and cycle take it while there is room. */
-bool fb_keep_admits(enum fb_keep keep, uint64_t used_bytes, uint64_t quota_bytes,
+ * makes room for it; uniform and cycle take it while there is room. What a cycle fetches ahead takes
+ * the place of the item read last. */
+bool fb_keep_admits(enum fb_keep keep, bool is_ahead, uint64_t used_bytes, uint64_t quota_bytes,
                     uint64_t item_bytes);
 
 /* Whether an item that was read up to `end_bytes` of its `item_bytes` goes at once. */

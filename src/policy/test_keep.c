@@ -27,10 +27,13 @@ static void what_is_admitted_and_dropped(void **state)
         bool full = keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE;
 
         /* Room for it; a full quota; larger than the quota. */
-        assert_int_equal(fb_keep_admits((enum fb_keep)keep, 0, 100, 10), keep != FB_KEEP_NEVER);
-        assert_int_equal(fb_keep_admits((enum fb_keep)keep, 95, 100, 10),
+        assert_int_equal(fb_keep_admits((enum fb_keep)keep, false, 0, 100, 10),
+                         keep != FB_KEEP_NEVER);
+        assert_int_equal(fb_keep_admits((enum fb_keep)keep, false, 95, 100, 10),
                          keep != FB_KEEP_NEVER && !full);
-        assert_false(fb_keep_admits((enum fb_keep)keep, 0, 100, 101));
+        assert_false(fb_keep_admits((enum fb_keep)keep, false, 0, 100, 101));
+        assert_int_equal(fb_keep_admits((enum fb_keep)keep, true, 95, 100, 10),
+                         keep != FB_KEEP_NEVER && keep != FB_KEEP_UNIFORM);
         /* Read in part, read to its end. */
         assert_false(fb_keep_drops((enum fb_keep)keep, 5, 10));
         assert_int_equal(fb_keep_drops((enum fb_keep)keep, 10, 10),

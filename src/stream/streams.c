@@ -105,6 +105,7 @@ bool fb_streams_get(const struct fb_streams *s, uint64_t id, struct fb_stream_in
     };
     if (w) {
         ret_info->verdict = w->verdict;
+        ret_info->by_name = w->numbering == FB_NUMBER_NAME;
         ret_info->gap_mean_s = w->gap_mean_s;
         ret_info->gap_sigma_s = sqrt(w->gap_var_s2);
     }

@@ -76,6 +76,7 @@ struct fb_stream_info {
     uint16_t source;
     bool is_file;
     bool is_nontrivial;
+    bool by_name; /* orders in the verdict are of names, not positions */
     struct fb_verdict verdict;
     uint64_t accesses;
     uint64_t hits;

@@ -1,0 +1,408 @@
+#include "policy/brain.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "core/mem.h"
+#include "policy/ttl.h"
+
+#define PREFETCHERS 64   /* nodes that are prefetched for at a time */
+#define RECALL      1024 /* owners last seen; a power of two */
+#define BYTES_ROUND 4096 /* visits after which sums of bytes are halved */
+#define IDLE_ROUNDS 10   /* without a request: a stream of any pattern has ended */
+
+struct stream {
+    uint64_t node;
+    bool lives;
+    bool has_ended;
+    uint32_t idle_rounds;
+    uint64_t quota;
+    uint64_t used;
+    uint64_t visit_bytes; /* read in `visits` visits of the node */
+    uint64_t visits;
+    struct fb_ghost ghost;
+    double rate;
+    double ghost_share;
+    double benefit;
+};
+
+struct prefetcher {
+    uint64_t node;
+    struct fb_prefetch state;
+};
+
+struct fb_brain {
+    struct fb_brain_config config;
+    struct fb_streams *streams;
+    struct stream stream[FB_BRAIN_STREAMS];
+    uint16_t recall[RECALL];
+    struct prefetcher prefetcher[PREFETCHERS];
+    int64_t round_ns; /* when the last one began */
+};
+
+struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes)
+{
+    return (struct fb_brain_config){
+        .prefetch = fb_prefetch_defaults(),
+        .alloc = {.total_bytes = cache_bytes,
+                  .step_bytes = FB_ALLOC_STEP,
+                  .minimum_bytes = FB_ALLOC_MINIMUM},
+        .round_ns = FB_ALLOC_ROUND_NS,
+        .ttl_base_ns = FB_TTL_BASE_NS,
+    };
+}
+
+int fb_brain_new(const struct fb_brain_config *config, struct fb_brain **ret_brain)
+{
+    struct fb_brain *b = fb_alloc(sizeof *b);
+    int rc = b ? fb_streams_new(&config->streams, &b->streams) : -ENOMEM;
+
+    if (rc) {
+        free(b);
+        return rc;
+    }
+    b->config = *config;
+    b->stream[0].lives = true;
+    b->stream[0].quota = config->alloc.total_bytes;
+    *ret_brain = b;
+    return 0;
+}
+
+void fb_brain_free(struct fb_brain *b)
+{
+    if (!b)
+        return;
+    fb_streams_free(b->streams);
+    free(b);
+}
+
+struct fb_streams *fb_brain_streams(struct fb_brain *b)
+{
+    return b->streams;
+}
+
+/* ---- streams ---- */
+
+static bool info_of(const struct fb_brain *b, const struct stream *s, struct fb_stream_info *info)
+{
+    return s->node && fb_streams_get(b->streams, s->node, info);
+}
+
+static uint64_t data_bytes(const struct stream *s, const struct fb_stream_info *info)
+{
+    return s->visits ? info->items * (s->visit_bytes / s->visits) : 0;
+}
+
+static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
+{
+    struct fb_stream_info info;
+
+    if (b->config.no_keep || !info_of(b, s, &info))
+        return FB_KEEP_LRU;
+    return fb_keep_for((enum fb_pattern)info.verdict.pattern);
+}
+
+/* What the round of space needs to know, of all that live; their numbers in `number`. */
+static uint32_t describe(const struct fb_brain *b, struct fb_alloc_stream *out, uint32_t *number)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++) {
+        const struct stream *s = &b->stream[i];
+        struct fb_stream_info info = {0};
+
+        if (!s->lives)
+            continue;
+        info_of(b, s, &info);
+        number[count] = i;
+        out[count++] = (struct fb_alloc_stream){
+            .pattern = (enum fb_pattern)info.verdict.pattern,
+            .has_ended = s->has_ended,
+            .data_bytes = data_bytes(s, &info),
+            .items = info.items,
+            .gap_s = info.gap_mean_s,
+            .rate = s->rate,
+            .ghost_share = s->ghost_share,
+            .used_bytes = s->used,
+            .quota_bytes = s->quota,
+        };
+    }
+    return count;
+}
+
+static void share_out(struct fb_brain *b, uint64_t step)
+{
+    struct fb_alloc_stream streams[FB_BRAIN_STREAMS];
+    uint32_t number[FB_BRAIN_STREAMS];
+    struct fb_alloc_config config = b->config.alloc;
+    uint32_t count = describe(b, streams, number);
+
+    if (b->config.no_alloc)
+        return;
+    config.step_bytes = step;
+    fb_alloc_round(&config, streams, count);
+    for (uint32_t i = 0; i < count; i++) {
+        b->stream[number[i]].quota = streams[i].quota_bytes;
+        b->stream[number[i]].benefit = streams[i].benefit;
+    }
+}
+
+/* The number of the stream of a node; 0 when there is no room for another. */
+static uint32_t stream_of(struct fb_brain *b, uint64_t node)
+{
+    uint16_t *recall = &b->recall[node & (RECALL - 1)];
+    uint32_t empty = 0;
+
+    if (node == 0)
+        return 0;
+    if (b->stream[*recall].node == node && b->stream[*recall].lives)
+        return *recall;
+    for (uint32_t i = FB_BRAIN_STREAMS - 1; i > 0; i--) {
+        const struct stream *s = &b->stream[i];
+
+        if (s->lives && s->node == node) {
+            *recall = (uint16_t)i;
+            return i;
+        }
+        if (!s->lives)
+            empty = i;
+    }
+    if (empty) {
+        b->stream[empty] = (struct stream){.lives = true, .node = node};
+        *recall = (uint16_t)empty;
+        share_out(b, 0); /* it gets its minimum at once */
+    }
+    return empty;
+}
+
+/* ---- fetching ahead ---- */
+
+static struct prefetcher *prefetcher_of(struct fb_brain *b, uint64_t node)
+{
+    struct prefetcher *p = &b->prefetcher[(node ^ node >> 32) % PREFETCHERS];
+
+    if (p->node != node)
+        *p = (struct prefetcher){.node = node};
+    return p;
+}
+
+static void want_ahead(struct fb_brain *b, const struct fb_stream_info *info,
+                       const struct fb_brain_access *access, struct fb_brain_answer *answer)
+{
+    struct prefetcher *p = prefetcher_of(b, info->id);
+    bool is_parent = !info->is_file;
+    uint32_t position = is_parent ? access->fact.position : access->fact.block;
+    struct fb_want want = {
+        .node = info->id,
+        .by_name = info->by_name,
+        .origin = (uint16_t)(p - b->prefetcher),
+    };
+
+    if (info->by_name || position == FB_POSITION_UNKNOWN) {
+        /* Nobody knows how far ahead it is; whoever looks names up sees what is there already. */
+        if (info->verdict.stride <= 0 || fb_prefetch_is_paused(&p->state, info->visits))
+            return;
+        want.by_name = true;
+        want.range = (struct fb_prefetch_range){
+            .first = 1,
+            .stride = 1,
+            .count = fb_prefetch_depth(&b->config.prefetch, &access->pipe, info->gap_mean_s)};
+    } else {
+        want.range =
+            fb_prefetch_ahead(&p->state, &b->config.prefetch, info, &access->pipe, position,
+                              is_parent ? access->fact.siblings : access->fact.blocks);
+    }
+    if (want.range.count && answer->wants < FB_BRAIN_WANTS)
+        answer->want[answer->wants++] = want;
+}
+
+/* Every node that a caller stepped in, and that goes in order, is fetched ahead for, whoever owns
+ * its items: files of a random data set are read from front to back, too. */
+static void look_ahead(struct fb_brain *b, const struct fb_brain_access *access,
+                       const struct fb_fed *fed, struct fb_brain_answer *answer)
+{
+    for (unsigned i = 0; i < fed->depth; i++) {
+        struct fb_stream_info info;
+
+        if (!fed->steps[i].visit || !fb_streams_get(b->streams, fed->steps[i].id, &info))
+            continue;
+        if (info.verdict.pattern == FB_PATTERN_SEQUENTIAL ||
+            info.verdict.pattern == FB_PATTERN_CYCLIC)
+            want_ahead(b, &info, access, answer);
+    }
+}
+
+void fb_brain_prefetched(struct fb_brain *b, uint16_t origin, bool was_used)
+{
+    struct prefetcher *p = &b->prefetcher[origin % PREFETCHERS];
+    struct fb_stream_info info = {0};
+
+    fb_streams_get(b->streams, p->node, &info);
+    fb_prefetch_count(&p->state, &b->config.prefetch, was_used, info.visits);
+}
+
+/* ---- accesses and items ---- */
+
+static void count_bytes(struct stream *s, const struct fb_fed *fed, uint64_t bytes)
+{
+    if (fed->depth && fed->steps[fed->depth - 1].visit)
+        s->visit_bytes += bytes;
+    for (unsigned i = 0; i < fed->depth; i++) {
+        if (fed->steps[i].id == s->node && fed->steps[i].visit)
+            s->visits++;
+    }
+    if (s->visits >= BYTES_ROUND) {
+        s->visits /= 2;
+        s->visit_bytes /= 2;
+    }
+}
+
+void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
+                     struct fb_brain_answer *answer)
+{
+    struct fb_fed fed;
+    struct stream *s;
+
+    fb_streams_feed(b->streams, &access->fact, &fed);
+    *answer =
+        (struct fb_brain_answer){.stream = stream_of(b, fb_streams_fed_owner(b->streams, &fed))};
+    s = &b->stream[answer->stream];
+    if (s->has_ended) {
+        s->has_ended = false;
+        share_out(b, 0);
+    }
+    s->idle_rounds = 0;
+    answer->keep = keep_of(b, s);
+    fb_ghost_request(&s->ghost, access->key, !access->fact.hit);
+    count_bytes(s, &fed, access->item_bytes);
+    if (!b->config.no_prefetch)
+        look_ahead(b, access, &fed, answer);
+}
+
+bool fb_brain_admits(const struct fb_brain *b, uint32_t stream, bool is_ahead, uint64_t item_bytes,
+                     uint64_t free_bytes)
+{
+    const struct stream *s = &b->stream[stream];
+    enum fb_keep keep = keep_of(b, s);
+    /* Without quotas, what is kept uniformly is kept while there is room at all. */
+    uint64_t quota = b->config.no_alloc ? s->used + free_bytes : s->quota;
+
+    return (keep != FB_KEEP_NEVER && item_bytes <= free_bytes) ||
+           fb_keep_admits(keep, is_ahead, s->used, quota, item_bytes);
+}
+
+void fb_brain_came(struct fb_brain *b, uint32_t stream, uint64_t item_bytes)
+{
+    b->stream[stream].used += item_bytes;
+}
+
+void fb_brain_went(struct fb_brain *b, uint32_t stream, uint64_t key, uint64_t item_bytes,
+                   enum fb_went why)
+{
+    struct stream *s = &b->stream[stream];
+
+    FB_ASSERT(s->used >= item_bytes);
+    s->used -= item_bytes;
+    if (why == FB_WENT_EVICTED)
+        fb_ghost_add(&s->ghost, key);
+}
+
+/* Who holds most beyond its quota; else who asks; if that has nothing, who has most. */
+uint32_t fb_brain_giver(const struct fb_brain *b, uint32_t stream)
+{
+    uint32_t over = stream, rich = 0;
+    uint64_t most = 0;
+
+    if (b->config.no_alloc)
+        return FB_BRAIN_ANYONE;
+    for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++) {
+        const struct stream *s = &b->stream[i];
+
+        if (!s->lives)
+            continue;
+        if (s->used > s->quota && s->used - s->quota > most) {
+            most = s->used - s->quota;
+            over = i;
+        }
+        if (s->used > b->stream[rich].used)
+            rich = i;
+    }
+    return b->stream[over].used ? over : rich;
+}
+
+/* ---- time ---- */
+
+static void end_streams(struct fb_brain *b, int64_t now_ns)
+{
+    for (uint32_t i = 1; i < FB_BRAIN_STREAMS; i++) {
+        struct stream *s = &b->stream[i];
+        struct fb_stream_info info;
+
+        if (!s->lives)
+            continue;
+        if (!info_of(b, s, &info)) {
+            s->has_ended = true;
+            s->node = 0;
+        } else if (!b->config.no_ttl && fb_ttl_is_over(&info, b->config.ttl_base_ns, now_ns)) {
+            s->has_ended = true;
+        }
+        if (s->has_ended && s->used == 0)
+            *s = (struct stream){0};
+    }
+}
+
+static void begin_round(struct fb_brain *b, int64_t now_ns)
+{
+    double seconds = (double)(now_ns - b->round_ns) / 1e9;
+
+    b->round_ns = now_ns;
+    for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++) {
+        struct stream *s = &b->stream[i];
+
+        if (!s->lives)
+            continue;
+        s->idle_rounds = s->ghost.requests ? 0 : s->idle_rounds + 1;
+        if (i > 0 && s->idle_rounds > IDLE_ROUNDS && !b->config.no_ttl)
+            s->has_ended = true;
+        s->rate = s->ghost.requests / seconds;
+        s->ghost_share = fb_ghost_round(&s->ghost);
+    }
+    share_out(b, b->config.alloc.step_bytes);
+}
+
+void fb_brain_tick(struct fb_brain *b, int64_t now_ns)
+{
+    end_streams(b, now_ns);
+    if (b->round_ns == 0)
+        b->round_ns = now_ns;
+    if (now_ns - b->round_ns >= b->config.round_ns)
+        begin_round(b, now_ns);
+}
+
+bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_stream *ret_stream)
+{
+    const struct stream *s = &b->stream[stream < FB_BRAIN_STREAMS ? stream : 0];
+    struct fb_stream_info info = {0};
+    const struct prefetcher *p;
+
+    if (stream >= FB_BRAIN_STREAMS || !s->lives)
+        return false;
+    info_of(b, s, &info);
+    p = &b->prefetcher[(s->node ^ s->node >> 32) % PREFETCHERS];
+    *ret_stream = (struct fb_brain_stream){
+        .node = s->node,
+        .has_ended = s->has_ended,
+        .keep = keep_of(b, s),
+        .quota_bytes = s->quota,
+        .used_bytes = s->used,
+        .data_bytes = data_bytes(s, &info),
+        .ttl_ns = fb_ttl_ns(&info, b->config.ttl_base_ns),
+        .benefit = s->benefit,
+        .accuracy = p->node == s->node ? fb_prefetch_accuracy(&p->state) : 1,
+    };
+    if (!b->config.no_prefetch && !b->config.no_fill && !s->has_ended)
+        ret_stream->fill_bytes =
+            fb_prefetch_fill(&b->config.prefetch, &info, s->quota, s->used, ret_stream->data_bytes);
+    return true;
+}
