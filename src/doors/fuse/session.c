@@ -129,8 +129,7 @@ static char *options(const struct fb_mount_config *config)
     FB_AUTO_FREE char *name = fb_asprintf("fsname=%s", config->fs_name);
     char *opts = NULL;
 
-    /* noatime: the kernel would ask for the time of the last read after every read. */
-    if (!name || fuse_opt_add_opt(&opts, config->read_only ? "ro" : "rw,noatime") < 0 ||
+    if (!name || fuse_opt_add_opt(&opts, config->read_only ? "ro" : "rw") < 0 ||
         fuse_opt_add_opt(&opts, "nosuid,nodev,default_permissions") < 0 ||
         fuse_opt_add_opt(&opts, "subtype=forebay") < 0 ||
         fuse_opt_add_opt_escaped(&opts, name) < 0 || fuse_opt_add_opt(&opts, MAX_READ_OPTION) < 0 ||
