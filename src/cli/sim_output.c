@@ -34,6 +34,15 @@ static bool is_sampled(const struct sim_job *job)
     return job->options.sample < 1;
 }
 
+/* How many objects of mean size the cache of a sample holds. */
+static double sampled_objects(const struct sim_job *job, const struct fb_sim_run *run)
+{
+    const struct fb_sim_facts *facts = fb_sim_facts(job->sim);
+    double share = facts->footprint ? (double)run->capacity / (double)facts->footprint : 0;
+
+    return (share < 1 ? share : 1) * (double)facts->objects * job->options.sample;
+}
+
 static const char *amount(const struct sim_job *job, char buf[FB_UNITS_TEXT_MAX], uint64_t value)
 {
     if (!job->options.ignore_size)
@@ -57,8 +66,10 @@ static json_t *run_json(const struct sim_job *job, size_t i)
         (json_int_t)run->missed_bytes, "requests_per_s", requests_per_s(job, run), "replay_s",
         run->replay_s, "figures", figures);
 
-    if (is_sampled(job) && object)
+    if (is_sampled(job) && object) {
         json_object_set_new(object, "miss_ratio_error", json_real(run->error));
+        json_object_set_new(object, "sampled_objects", json_real(sampled_objects(job, run)));
+    }
     for (size_t k = 0; object && k < run->figures; k++)
         json_object_set_new(figures, run->figure[k].name, json_real(run->figure[k].value));
     return object;
@@ -106,7 +117,7 @@ int sim_print_table(const struct sim_job *job)
                amount(job, buf, run->capacity), run->miss_ratio, run->byte_miss_ratio,
                requests_per_s(job, run) / 1e6);
         if (is_sampled(job))
-            printf("  +- %.4f", run->error);
+            printf("  +- %.4f, by %.0f objects", run->error, sampled_objects(job, run));
         putchar('\n');
     }
     return CLI_OK;

@@ -15,7 +15,7 @@
 #include "core/thread.h"
 #include "sim/map.h"
 
-#define GROUPS 64 /* of sampled objects, for the jackknife */
+#define GROUPS 64 /* of sampled objects: how they differ tells the error */
 
 /* A batch and its arrays. */
 struct buffer {
@@ -32,7 +32,6 @@ struct cache {
     struct fb_sim_run *run;
     void *state;
     size_t reserved;
-    uint64_t group_requests[GROUPS];
     uint64_t group_misses[GROUPS];
 };
 
@@ -302,7 +301,6 @@ static void count_groups(struct cache *c, const struct fb_sim_batch *batch, cons
 
         if (batch->first + i < warmup)
             continue;
-        c->group_requests[group]++;
         c->group_misses[group] += !hit[i];
     }
 }
@@ -428,23 +426,18 @@ static int replay_threads(struct replay *r, unsigned jobs, struct fb_error *err)
 
 /* ---- results ---- */
 
-/* 1.96 standard errors of the miss ratio: the jackknife over groups of objects. */
-static double jackknife(const struct cache *c)
+/* 1.96 standard errors of the misses' sum, over the number of requests that there should be. */
+static double error_of(const struct cache *c, double requests)
 {
-    const struct fb_sim_run *run = c->run;
-    double mean = 0;
+    double mean = (double)c->run->misses / GROUPS;
     double sum = 0;
-    double without[GROUPS];
 
     for (size_t g = 0; g < GROUPS; g++) {
-        uint64_t requests = run->requests - c->group_requests[g];
+        double off = (double)c->group_misses[g] - mean;
 
-        without[g] = requests ? (double)(run->misses - c->group_misses[g]) / (double)requests : 0;
-        mean += without[g] / GROUPS;
+        sum += off * off;
     }
-    for (size_t g = 0; g < GROUPS; g++)
-        sum += (without[g] - mean) * (without[g] - mean);
-    return 1.96 * sqrt(sum * (GROUPS - 1) / GROUPS);
+    return requests > 0 ? 1.96 * sqrt(sum * GROUPS / (GROUPS - 1)) / requests : 0;
 }
 
 static void add_figure(void *arg, const char *name, double value)
@@ -476,7 +469,7 @@ static void conclude(const struct fb_sim *sim, struct cache *c)
     run->miss_ratio = fmin(1, ratio((double)run->misses, requests));
     run->byte_miss_ratio = ratio((double)run->missed_bytes, (double)run->bytes);
     if (sim->sample_below)
-        run->error = jackknife(c);
+        run->error = error_of(c, requests);
     if (run->policy->figures)
         run->policy->figures(c->state, add_figure, run);
 }

@@ -10,9 +10,10 @@
  *
  * Sampling (SHARDS: Waldspurger et al., FAST 2015): only ids whose hash falls below a threshold are
  * replayed, through caches smaller by the same factor. What the sample has too many or too few of
- * is added to the hits (SHARDS-adj). The error stated is 1.96 times the jackknife's standard error
- * over 64 groups of sampled objects: it covers the luck of the draw, not what a cache of few
- * objects does otherwise than a large one.
+ * is added to the hits (SHARDS-adj). The error stated is 1.96 standard errors of the sum of misses,
+ * from how much 64 groups of sampled objects differ. It covers the luck of the draw, not what a
+ * cache of few objects does otherwise than a large one: below some hundred objects in the small
+ * cache a larger sample is needed.
  */
 #ifndef FB_SIM_REPLAY_H
 #define FB_SIM_REPLAY_H
