@@ -164,7 +164,7 @@ int fb_s3_ask_program(const char *command, const char *const *env, long timeout_
     const struct limit limit = {fb_now_ns() + timeout_ms * FB_NS_PER_MS, cancel};
     char *words[WORDS_MAX + 1];
     int ends[2];
-    pid_t pid;
+    pid_t pid = 0;
     int r = line ? split_words(line, words) : -ENOMEM;
 
     fb_s3_text_clear(ret_output);

@@ -165,6 +165,16 @@ static bool parse_ticket(const char *text, uint64_t *ret_ticket)
     return !*text && ticket > 0;
 }
 
+/* NULL without memory. */
+static char *copy_text(const char *text, size_t len)
+{
+    char *copy = fb_alloc(len + 1);
+
+    if (copy)
+        memcpy(copy, text, len);
+    return copy;
+}
+
 /* Cuts a copy of a line into its words; 0 when there are too many. */
 static unsigned split(char *line, char *ret_words[FIELDS_MAX])
 {
@@ -223,7 +233,7 @@ static int read_lines(struct fb_s3_journal *journal, const char *data, size_t si
         if (!end || !sum_ok(line, len, &inner)) {
             *ret_damaged += len > 0;
         } else {
-            copy = strndup(line, inner);
+            copy = copy_text(line, inner);
             if (!copy)
                 return -ENOMEM;
             r = take_line(journal, words, split(copy, words), line, len + 1);
@@ -397,7 +407,7 @@ static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
 
     FB_LIST_FOREACH (it, tmp, &journal->uploads) {
         struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
-        FB_AUTO_FREE char *copy = strndup(upload->line, upload->len - SUM_CHARS - 2);
+        FB_AUTO_FREE char *copy = copy_text(upload->line, upload->len - SUM_CHARS - 2);
         char *words[FIELDS_MAX];
 
         if (!copy)

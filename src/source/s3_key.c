@@ -40,7 +40,7 @@ int fb_s3_url_parse(const char *url, char **ret_bucket, char **ret_prefix, struc
         return fb_error_set(err, -EINVAL,
                             "\"%.*s\" in %s is not the name of a bucket; write s3://bucket/prefix",
                             (int)(slash - start), start, url);
-    bucket = strndup(start, (size_t)(slash - start));
+    bucket = fb_asprintf("%.*s", (int)(slash - start), start);
     if (*slash)
         slash++;
     len = strlen(slash);
@@ -90,7 +90,7 @@ ssize_t fb_s3_key_make(const char *prefix, const char *path, bool directory,
         return -ENAMETOOLONG;
     memcpy(ret_key, prefix, prefix_len);
     memcpy(ret_key + prefix_len, path, path_len);
-    strcpy(ret_key + prefix_len + path_len, slash ? "/" : "");
+    memcpy(ret_key + prefix_len + path_len, slash ? "/" : "", slash + 1);
     return (ssize_t)(prefix_len + path_len + slash);
 }
 

@@ -170,7 +170,7 @@ static int want_key(struct fb_s3_signer *signer, const struct fb_s3_identity *id
     if (r < 0)
         return r;
     memcpy(signer->key_day, signer->date, DAY_CHARS);
-    strcpy(signer->key_region, identity->region);
+    memcpy(signer->key_region, identity->region, strlen(identity->region) + 1);
     memcpy(signer->key_secret, secret, sizeof secret);
     signer->has_key = true;
     return 0;

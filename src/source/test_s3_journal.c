@@ -31,7 +31,7 @@ static int setup(void **state)
 
     assert_non_null(rig);
     /* In memory where possible: thousands of flushes to a disk take minutes. */
-    strcpy(rig->dir.path, "/dev/shm/forebay-test-XXXXXX");
+    snprintf(rig->dir.path, sizeof rig->dir.path, "/dev/shm/forebay-test-XXXXXX");
     if (!mkdtemp(rig->dir.path))
         fb_test_dir_make(&rig->dir);
     rig->fd = open(rig->dir.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -58,7 +58,7 @@ static bool note(void *arg, uint64_t ticket, const struct fb_s3_upload *upload)
     assert_true(left->count < LEFT_MAX);
     left->tickets[left->count] = ticket;
     assert_true(strlen(upload->id) < sizeof left->ids[0]);
-    strcpy(left->ids[left->count++], upload->id);
+    memcpy(left->ids[left->count++], upload->id, strlen(upload->id) + 1);
     return true;
 }
 

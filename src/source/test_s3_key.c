@@ -124,7 +124,7 @@ static void check_decode(const char *text, const char *expect, size_t expect_len
 {
     char copy[64];
 
-    strcpy(copy, text);
+    snprintf(copy, sizeof copy, "%s", text);
     assert_int_equal(fb_s3_decode(copy, strlen(text)), (ssize_t)expect_len);
     assert_memory_equal(copy, expect, expect_len);
 }
@@ -141,7 +141,7 @@ static void test_decode(void **state)
     for (size_t i = 0; i < FB_ARRAY_SIZE(bad); i++) {
         char copy[8];
 
-        strcpy(copy, bad[i]);
+        snprintf(copy, sizeof copy, "%s", bad[i]);
         assert_int_equal(fb_s3_decode(copy, strlen(bad[i])), -EBADMSG);
     }
 }
@@ -171,7 +171,7 @@ static int show(void *arg, const struct fb_s3_entry *entry)
 
     assert_true(shown->count <= ENTRIES_MAX);
     assert_int_equal(strlen(entry->name), entry->name_len);
-    strcpy(named->name, entry->name);
+    memcpy(named->name, entry->name, entry->name_len + 1);
     named->directory = entry->directory;
     named->size = entry->version.size;
     return 0;
@@ -346,7 +346,7 @@ static void check_order(const struct shown *shown)
     for (unsigned i = 0; i < shown->count; i++) {
         snprintf(name, sizeof name, "%s/", shown->all[i].name);
         assert_true(strcmp(last, name) < 0);
-        strcpy(last, name);
+        memcpy(last, name, sizeof last);
     }
 }
 

@@ -33,9 +33,9 @@ static void test_credentials(void **state)
 {
     (void)state;
     check("[default]\naws_access_key_id=AK\naws_secret_access_key=SK\n", "default", "AK", "SK");
-    check(
-        "\xef\xbb\xbf[default]\r\n\taws_access_key_id =\tAK \r\n\taws_secret_access_key= SK/+= \r\n",
-        "default", "AK", "SK/+=");
+    check("\xef\xbb\xbf[default]\r\n\taws_access_key_id =\tAK \r\n\taws_secret_access_key= "
+          "SK/+= \r\n",
+          "default", "AK", "SK/+=");
     check("[a]\naws_access_key_id=1\n[ b ] # two\nAWS_ACCESS_KEY_ID = 2\n[c]\naws_access_key_id=3",
           "b", "2", "");
     check("[a]\naws_access_key_id=1\n[b]\naws_access_key_id=2\n[a]\naws_secret_access_key=3\n", "a",

@@ -169,7 +169,7 @@ static void sign_odd(struct fb_s3_signer *signer, const struct fb_s3_identity *w
     request.wall_ns = wall_ns;
     assert_int_equal(fb_s3_sign(signer, who, &request, &out), 0);
     assert_true(strlen(out.authorization) < 512);
-    strcpy(ret, out.authorization);
+    memcpy(ret, out.authorization, strlen(out.authorization) + 1);
 }
 
 /* A kept key is used only for the day, region and secret it was made of. */

@@ -35,7 +35,7 @@ static int see(void *arg, const struct fb_s3_xml_entry *entry)
     len += entry->key_len;
     seen->text[len] = '\0';
     if (entry->prefix) {
-        strcpy(seen->text + len, "|");
+        memcpy(seen->text + len, "|", 2);
     } else {
         snprintf(seen->text + len, sizeof seen->text - len, " %d %s|", (int)entry->size,
                  entry->etag);
@@ -67,7 +67,7 @@ static const struct fb_s3_answer *parse(struct fb_s3_xml *xml, struct seen *seen
         seen->text[0] = '\0';
         assert_int_equal(feed(xml, encoded, body, piece), expect);
         if (piece > 7)
-            strcpy(first, seen->text);
+            memcpy(first, seen->text, sizeof first);
         assert_string_equal(first, seen->text);
     }
     return fb_s3_xml_answer(xml);
@@ -123,10 +123,10 @@ static void test_listing(void **state)
     a = ask(state, HEAD LIST "<IsTruncated>false</IsTruncated>" END, 0);
     assert_false(a->truncated);
     assert_string_equal(a->token, "");
-    a = ask(state,
-            HEAD LIST "<Contents><StorageClass>GLACIER</StorageClass><Size>0</Size><Key>k</Key>"
-                      "<LastModified>2026-11-15T15:36:54Z</LastModified></Contents>" END,
-            0);
+    ask(state,
+        HEAD LIST "<Contents><StorageClass>GLACIER</StorageClass><Size>0</Size><Key>k</Key>"
+                  "<LastModified>2026-11-15T15:36:54Z</LastModified></Contents>" END,
+        0);
     assert_string_equal(rig->seen.text, "k 0 |");
     assert_true(rig->seen.archived);
     ask(state, HEAD LIST URL PREFIX("a/") "</ListBucketResult>\n\n", 0);
