@@ -11,6 +11,8 @@
  * worker of the rank reads is searched, too: the seed is not to be found from its accesses; it must
  * be the right one or none.
  */
+#include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -290,56 +292,98 @@ static double seeds_per_second(enum fb_scan_level level)
     return (double)SPEED_SEEDS / (cpu_now_s() - start_s);
 }
 
-static void print_speed(void)
+/* The best of a few: 0 when this CPU cannot. */
+static double best_speed(enum fb_scan_level level)
 {
-    for (unsigned level = 0; level < FB_SCAN_LEVELS; level++) {
-        double best = 0;
+    double best = 0;
 
-        for (unsigned i = 0; level <= fb_scan_best() && i < 5; i++)
-            best = fmax(best, seeds_per_second((enum fb_scan_level)level));
-        if (best > 0)
+    for (unsigned i = 0; level <= fb_scan_best() && i < 5; i++)
+        best = fmax(best, seeds_per_second(level));
+    return best;
+}
+
+/* ---- all ---- */
+
+struct result {
+    uint64_t trials;
+    double seconds; /* of all trials */
+    struct tally tally;
+    uint64_t streams;
+    uint64_t believed;
+    double speeds[FB_SCAN_LEVELS];
+};
+
+static void print_text(const struct result *r)
+{
+    const struct tally *t = &r->tally;
+
+    if (r->trials) {
+        printf("found     %" PRIu64 " of %" PRIu64 " (%.1f%%) within %d accesses, %" PRIu64
+               " of them after %d; %.0f ms each\n",
+               t->found, r->trials, 100.0 * (double)t->found / (double)r->trials, ACCESSES,
+               t->at_once, FB_SEED_ENOUGH, r->seconds * 1e3 / (double)r->trials);
+        printf("missed    %" PRIu64 "\nwrong     %" PRIu64 "\n", t->missed, t->wrong);
+        printf("others    of %" PRIu64 " streams of other workers %" PRIu64 " found, %" PRIu64
+               " wrong\n",
+               t->others, t->others_found, t->others_wrong);
+    }
+    if (r->streams)
+        printf("believed  %" PRIu64 " of %" PRIu64 " streams that are no such shuffle\n",
+               r->believed, r->streams);
+    for (unsigned level = 0; level < FB_SCAN_LEVELS; level++) {
+        double speed = r->speeds[level];
+
+        if (speed > 0)
             printf("%-8s  %.1f million seeds a second of CPU: 2^20 in %.0f ms, 2^32 in %.0f s\n",
-                   fb_scan_level_names[level], best / 1e6, (double)SPEED_SEEDS * 1e3 / best,
-                   (double)FB_SEED_ALL / best);
+                   fb_scan_level_names[level], speed / 1e6, (double)SPEED_SEEDS * 1e3 / speed,
+                   (double)FB_SEED_ALL / speed);
         else
             printf("%-8s  not on this CPU\n", fb_scan_level_names[level]);
     }
 }
 
-static void print_tally(const struct tally *t, uint64_t trials, double seconds)
+static int print_json(const struct result *r)
 {
-    printf(
-        "found     %llu of %llu (%.1f%%) within %d accesses, %llu of them after %d; %.0f ms each\n",
-        (unsigned long long)t->found, (unsigned long long)trials,
-        100.0 * (double)t->found / (double)trials, ACCESSES, (unsigned long long)t->at_once,
-        FB_SEED_ENOUGH, seconds * 1e3 / (double)trials);
-    printf("missed    %llu\nwrong     %llu\n", (unsigned long long)t->missed,
-           (unsigned long long)t->wrong);
-    printf("others    of %llu streams of other workers %llu found, %llu wrong\n",
-           (unsigned long long)t->others, (unsigned long long)t->others_found,
-           (unsigned long long)t->others_wrong);
+    const struct tally *t = &r->tally;
+    json_t *speeds = json_object();
+    json_t *all = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:o}", "trials",
+        (json_int_t)r->trials, "found", (json_int_t)t->found, "at_once", (json_int_t)t->at_once,
+        "missed", (json_int_t)t->missed, "wrong", (json_int_t)t->wrong, "seconds", r->seconds,
+        "others", (json_int_t)t->others, "others_found", (json_int_t)t->others_found,
+        "others_wrong", (json_int_t)t->others_wrong, "streams", (json_int_t)r->streams, "believed",
+        (json_int_t)r->believed, "seeds_per_cpu_second", speeds);
+
+    for (unsigned level = 0; all && level < FB_SCAN_LEVELS; level++)
+        json_object_set_new(speeds, fb_scan_level_names[level], json_real(r->speeds[level]));
+    if (!all)
+        return cli_fail(CLI_FAILED, "out of memory for the result");
+    json_dumpf(all, stdout, 0);
+    fputc('\n', stdout);
+    json_decref(all);
+    return CLI_OK;
 }
 
 int cli_bench_seeds(const struct cli_bench_options *options)
 {
     struct fb_rand rand = {options->random};
-    struct tally tally = {0};
-    uint64_t believed = 0;
+    struct result r = {.trials = options->trials, .streams = options->streams};
     int64_t start_ns = fb_now_ns();
+    int status = CLI_OK;
     int rc = 0;
 
-    for (uint64_t i = 0; rc == 0 && i < options->trials; i++)
-        rc = run_trial(&rand, i, &tally);
-    if (rc == 0 && options->trials)
-        print_tally(&tally, options->trials, (double)(fb_now_ns() - start_ns) / 1e9);
-    fflush(stdout);
-    for (uint64_t i = 0; rc == 0 && i < options->streams; i++)
-        rc = run_stream(&rand, i, &believed);
+    for (uint64_t i = 0; rc == 0 && i < r.trials; i++)
+        rc = run_trial(&rand, i, &r.tally);
+    r.seconds = (double)(fb_now_ns() - start_ns) / 1e9;
+    for (uint64_t i = 0; rc == 0 && i < r.streams; i++)
+        rc = run_stream(&rand, i, &r.believed);
     if (rc)
         return CLI_FAILED;
-    if (options->streams)
-        printf("believed  %llu of %llu streams that are no such shuffle\n",
-               (unsigned long long)believed, (unsigned long long)options->streams);
-    print_speed();
-    return tally.wrong || believed ? CLI_FAILED : CLI_OK;
+    for (unsigned level = 0; level < FB_SCAN_LEVELS; level++)
+        r.speeds[level] = best_speed((enum fb_scan_level)level);
+    if (options->json)
+        status = print_json(&r);
+    else
+        print_text(&r);
+    return r.tally.wrong || r.tally.others_wrong || r.believed ? CLI_FAILED : status;
 }

@@ -44,7 +44,6 @@ extern const struct cli_command cli_status;
 extern const struct cli_command cli_evict;
 extern const struct cli_command cli_bench;
 extern const struct cli_command cli_plan;
-extern const struct cli_command cli_bench;
 extern const struct cli_command cli_sim;
 extern const struct cli_command cli_version;
 

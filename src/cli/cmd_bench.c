@@ -17,8 +17,7 @@ static const struct fb_setting table[] = {
      "patterns"},
     {"figures", 0, FB_SETTING_STRING, FIELD(figures), NULL, NULL, "DIR",
      "Write figures into this directory", "patterns"},
-    {"json", 'j', FB_SETTING_BOOL, FIELD(json), NULL, NULL, NULL, "Print one JSON object",
-     "patterns"},
+    {"json", 'j', FB_SETTING_BOOL, FIELD(json), NULL, NULL, NULL, "Print one JSON object", "All"},
 };
 
 static const struct {

@@ -9,7 +9,6 @@
 
 #define HITS        1024              /* of a scan, before they are looked at */
 #define HIT_COST    256               /* seeds that could be scanned in the time a hit takes */
-#define FEW_FILES   (1 << 15)         /* with more, a rank's first is displaced once in 500 */
 #define RANKS       64                /* looked for first */
 #define LARGE_FILES (UINT32_MAX / 20) /* from here on torch shuffles from the back */
 
@@ -18,7 +17,7 @@
 struct pass {
     bool is_nested;
     bool is_long; /* where more than the small seeds are to be searched */
-    bool is_rare; /* where there are few files */
+    bool is_rare; /* where the first access may have been displaced */
     uint32_t first;
     uint32_t last;
     uint32_t low;
@@ -281,10 +280,11 @@ static bool is_twin(const struct fb_seed_search *s, unsigned order)
     return false;
 }
 
-/* Nothing to be found in this order, or not by this pass. */
+/* Nothing to be found in this order, or not by this pass. What swaps leave at a later place are
+ * files whose own place was before it: a displaced first access of rank r is a file below r. */
 static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
 {
-    return s->is_out[s->order] || (pass->is_rare && s->config.counts[s->order] >= FEW_FILES) ||
+    return s->is_out[s->order] || (pass->is_rare && s->files[s->order][0] >= RANKS) ||
            (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) || is_twin(s, s->order);
 }
 

@@ -168,6 +168,19 @@ static void test_orders(void **state)
     fb_seed_search_free(s);
 }
 
+/* A swap has put file 3 where rank 49 begins: found by what comes after it. */
+static void test_displaced(void **state)
+{
+    struct fb_shuffle_spec spec = distributed(766181, 33871);
+    struct reader r;
+
+    (void)state;
+    reader_open(&r, &spec, &(struct fb_split){.world = 64, .rank = 49, .batch = 82}, 0);
+    assert_int_equal(reader_next(&r), 3);
+    free(r.order);
+    check_found(&spec, &(struct fb_split){.world = 64, .rank = 49, .batch = 82, .workers = 7}, 1);
+}
+
 /* A high rank, and a seed that is not small: where a longer search is allowed. */
 static void test_long(void **state)
 {
@@ -323,10 +336,11 @@ static void test_nothing_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_distributed), cmocka_unit_test(test_random_sampler),
-        cmocka_unit_test(test_orders),      cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_long),        cmocka_unit_test(test_contradiction),
-        cmocka_unit_test(test_last),        cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_distributed),   cmocka_unit_test(test_random_sampler),
+        cmocka_unit_test(test_orders),        cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_displaced),     cmocka_unit_test(test_long),
+        cmocka_unit_test(test_contradiction), cmocka_unit_test(test_last),
+        cmocka_unit_test(test_nothing_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
