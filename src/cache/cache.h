@@ -32,6 +32,7 @@
 #include "proto/file.h"
 #include "source/source.h"
 #include "store/store.h"
+#include "stream/streams.h"
 
 #define FB_CACHE_METRICS(X)                                                                   \
  X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                  \
@@ -56,6 +57,7 @@
    "Look-ups answered from memory because the source did not answer")                         \
  X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                 \
  X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")  \
+ X(FB_CM_DECLINED, "admit_declined", COUNTER, "", "Items that their stream has no use for")   \
  X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
  X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
@@ -264,6 +266,30 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
 /* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next
  * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
+
+/* ---- the brain: what was recognised, and what follows from it (cache/brain.h) ---- */
+
+struct fb_stream_view {
+    unsigned depth;   /* below a source's root */
+    const char *path; /* below the source */
+    struct fb_stream_info info;
+    bool owns; /* it is a stream: what is below it is kept by its rule and within its quota */
+    bool ended;
+    const char *policy;
+    uint64_t quota_bytes; /* UINT64_MAX: not decided yet */
+    uint64_t held_bytes;
+    double benefit;
+    int64_t ttl_ns;
+};
+
+/* Each node of the tree, before those below it. The brain waits meanwhile. */
+typedef void fb_stream_visit_fn(void *arg, const struct fb_stream_view *view);
+void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *arg);
+
+/* What is kept of a path and all below it: one of FB_KEEP_CHOICES, or "pinned": it stays, whoever
+ * else wants the room. -EINVAL. */
+FB_MUST_CHECK int fb_cache_set_policy(struct fb_volume *volume, const char *path,
+                                      const char *policy);
 
 /* How many client processes memory was set aside for. */
 unsigned fb_cache_clients_max(const struct fb_cache *cache);

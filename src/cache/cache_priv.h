@@ -18,6 +18,7 @@
 #include <pthread.h>
 
 #include "base/list.h"
+#include "cache/brain.h"
 #include "cache/budget.h"
 #include "cache/cache.h"
 #include "core/limits.h"
@@ -69,6 +70,8 @@ struct fb_cache {
 
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
+
+    struct fb_brain *brain;
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     void (*hook)(void *arg);
@@ -149,6 +152,8 @@ FB_MUST_CHECK int fb_place_open(struct fb_cache *cache);
 void fb_place_close(struct fb_cache *cache);
 /* `evictions` as they were before the item was read. */
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions);
+/* Whether something would have to go for another item. */
+bool fb_place_is_full(const struct fb_cache *cache);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 void fb_place_tick(struct fb_cache *cache);
 void fb_place_save(struct fb_cache *cache, int64_t until_ns);

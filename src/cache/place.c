@@ -15,6 +15,7 @@
  * counted.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "cache/cache_priv.h"
 #include "core/clock.h"
@@ -123,6 +124,58 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
 }
 
+/* Pinned items of a segment that is being emptied, with copies of their bytes. */
+struct rescue {
+    struct fb_cache *cache;
+    struct fb_list items;
+};
+
+struct rescued {
+    struct fb_list link;
+    struct fb_item item;
+    uint8_t data[];
+};
+
+/* Called by the store as demote() is. */
+static void rescue(void *arg, const struct fb_victim *victim)
+{
+    struct rescue *r = arg;
+    struct rescued *kept;
+
+    if (!victim->item.data || victim->other_copy || !victim->current ||
+        !fb_brain_is_pinned(r->cache->brain, victim->item.file))
+        return;
+    kept = malloc(sizeof *kept + victim->item.length);
+    if (!kept)
+        return;
+    kept->item = victim->item;
+    memcpy(kept->data, victim->item.data, victim->item.length);
+    kept->item.data = kept->data;
+    fb_files_ref(r->cache->files, kept->item.file, 1);
+    fb_list_push_back(&r->items, &kept->link);
+}
+
+/* The last tier has nowhere to send what must stay: it goes into the room that was just made. */
+static int evict_but_pinned(struct fb_cache *cache, unsigned tier, uint32_t segment,
+                            int64_t until_ns)
+{
+    struct rescue r = {.cache = cache};
+    struct fb_list *it, *tmp;
+    int rc;
+
+    fb_list_init(&r.items);
+    rc = fb_store_evict(cache->store, segment, true, rescue, &r);
+    FB_LIST_FOREACH (it, tmp, &r.items) {
+        struct rescued *kept = FB_LIST_ENTRY(it, struct rescued, link);
+
+        if (append_into_room(cache, tier, &kept->item, until_ns) != 0)
+            fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
+        fb_files_unref(cache->files, kept->item.file, 1);
+        free(kept);
+    }
+    return rc;
+}
+
 /* Empties one segment of a tier. -ENOSPC: none can go now. */
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
 {
@@ -147,6 +200,8 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
         p->infos[pick] = p->infos[--free_to_go];
         /* What a client looks at could not be reused. */
     } while (fb_store_is_held(cache->store, victim));
+    if (!lower && fb_brain_has_orders(cache->brain))
+        return evict_but_pinned(cache, tier, victim, until_ns);
     return fb_store_evict(cache->store, victim, lower, lower ? demote : NULL, &d);
 }
 
@@ -158,6 +213,15 @@ static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_
     rc = append_evicting(cache, 0, item, until_ns);
     fb_mutex_unlock(&cache->admit_lock);
     return rc;
+}
+
+bool fb_place_is_full(const struct fb_cache *cache)
+{
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
+        if (fb_store_has_room(cache->store, t))
+            return false;
+    }
+    return true;
 }
 
 void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data, uint64_t length)
@@ -187,6 +251,10 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
 
     if (atomic_load(&cache->evictions) != evictions)
         return;
+    if (!fb_brain_admits(cache->brain, item->file, item->length, fb_place_is_full(cache))) {
+        fb_metric_add(&cache->metrics, FB_CM_DECLINED, 1);
+        return;
+    }
     for (unsigned t = 0; t < fb_store_tiers(cache->store) && rc == FB_STORE_FULL; t++) {
         if (fb_store_has_room(cache->store, t))
             rc = append_into_room(cache, t, item, until_ns);

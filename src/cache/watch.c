@@ -1,7 +1,6 @@
 /*
- * The background thread: drains access records, ends waits whose deadline has passed or that
- * were cancelled, keeps file systems above their floor. The brain will grow here; reads go on
- * without it.
+ * The background thread: drains access records for the brain, ends waits whose deadline has passed
+ * or that were cancelled, keeps file systems above their floor.
  */
 #include "cache/cache_priv.h"
 #include "core/clock.h"
@@ -15,6 +14,7 @@ void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
     if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
         fb_store_touch(cache->store, access->key, access->loc, access->time_ns);
+    fb_brain_watch(cache->brain, access);
 }
 
 static void drain(struct fb_cache *cache)
@@ -83,6 +83,7 @@ void fb_cache_tick(struct fb_cache *cache)
     fb_store_beat(cache->store);
     drain(cache);
     call_hook(cache);
+    fb_brain_tick(cache->brain, now_ns);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
     fb_fetch_cancel(cache);

@@ -21,6 +21,7 @@
  X(FB_RANK_HOOK, 15, "what the background thread calls for a door")                         \
  X(FB_RANK_LIVE, 18, "what programs change through a mount, and have open for writing")     \
  X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
+ X(FB_RANK_BRAIN, 22, "the tree of streams")                                                \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
@@ -30,6 +31,7 @@
  X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
  X(FB_RANK_CLIENTS, 54, "the areas of memory shared with clients")                          \
  X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
+ X(FB_RANK_ORDERS, 57, "what users have ordered for paths")                                 \
  X(FB_RANK_FILES, 60, "writers of the file table")                                          \
  X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
  X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \

@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "daemon/daemon_priv.h"
 #include "daemon/paths.h"
+#include "daemon/streams.h"
 #include "daemon/version.h"
 #include "daemon/wire.h"
 #include "source/source_s3.h"
@@ -320,6 +321,53 @@ static json_t *op_umount(void *arg, const json_t *request, const struct ucred *p
     return reply;
 }
 
+static json_t *op_streams(void *arg, const json_t *request, const struct ucred *peer)
+{
+    struct fb_daemon *d = arg;
+    json_t *reply;
+
+    (void)request;
+    (void)peer;
+    if (!fb_daemon_enter(d))
+        return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
+    reply = json_pack("{s:b, s:o*}", "ok", 1, "streams",
+                      fb_streams_json(d->cache, d->mounts, d->shares));
+    fb_daemon_leave(d);
+    return reply;
+}
+
+static json_t *set_policy(struct fb_daemon *d, const json_t *request)
+{
+    FB_AUTO_FREE char *path = NULL;
+    const char *policy = json_string_value(json_object_get(request, "policy"));
+    int rc;
+
+    if (fb_wire_get_path(request, "path", &path) != 0 || path[0] != '/' || !policy)
+        return fb_wire_error(FB_WIRE_INVALID, "path must be an absolute path, policy a word");
+    rc = fb_mounts_policy(d->mounts, path, policy);
+    if (rc == -ENOENT && d->shares)
+        rc = fb_shares_policy(d->shares, path, policy);
+    if (rc == -ENOENT)
+        return fb_wire_error(FB_WIRE_NOT_MINE, "%s is below no mount of this daemon", path);
+    if (rc)
+        return fb_wire_error(FB_WIRE_INVALID, "'%s' is no policy", policy);
+    fb_log_info("%s: policy %s", path, policy);
+    return fb_wire_ok();
+}
+
+static json_t *op_policy(void *arg, const json_t *request, const struct ucred *peer)
+{
+    struct fb_daemon *d = arg;
+    json_t *reply;
+
+    (void)peer;
+    if (!fb_daemon_enter(d))
+        return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
+    reply = set_policy(d, request);
+    fb_daemon_leave(d);
+    return reply;
+}
+
 static json_t *evict(struct fb_daemon *d, const json_t *request)
 {
     FB_AUTO_FREE char *path = NULL;
@@ -364,8 +412,10 @@ static json_t *op_shutdown(void *arg, const json_t *request, const struct ucred 
 const struct fb_control_op *fb_daemon_ops(size_t *ret_count)
 {
     static const struct fb_control_op ops[] = {
-        {"ping", false, op_ping},         {"status", false, op_status}, {"mount", true, op_mount},
-        {"umount", true, op_umount},      {"attach", true, op_attach},  {"evict", true, op_evict},
+        {"ping", false, op_ping},         {"status", false, op_status},
+        {"mount", true, op_mount},        {"streams", false, op_streams},
+        {"policy", false, op_policy},     {"umount", true, op_umount},
+        {"attach", true, op_attach},      {"evict", true, op_evict},
         {"shutdown", false, op_shutdown},
     };
 

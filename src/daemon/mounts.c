@@ -381,21 +381,36 @@ static void let_go(struct fb_mounts *m, struct entry *e)
     fb_mutex_unlock(&m->mutex);
 }
 
+static const char *path_below(const struct entry *e, const char *path)
+{
+    path += strcmp(e->mountpoint, "/") == 0 ? 0 : strlen(e->mountpoint);
+    return path + strspn(path, "/");
+}
+
 int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_files)
 {
     struct entry *e = hold_entry(mounts, path);
-    const char *below;
 
     if (!e)
         return -ENOENT;
-    below = path + (strcmp(e->mountpoint, "/") == 0 ? 0 : strlen(e->mountpoint));
-    below += strspn(below, "/");
-    *ret_files = fb_cache_evict(fb_mount_volume(e->mount), below);
+    *ret_files = fb_cache_evict(fb_mount_volume(e->mount), path_below(e, path));
     fb_mount_flush(e->mount);
     fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
                 *ret_files == 1 ? "" : "s", path);
     let_go(mounts, e);
     return 0;
+}
+
+int fb_mounts_policy(struct fb_mounts *mounts, const char *path, const char *policy)
+{
+    struct entry *e = hold_entry(mounts, path);
+    int rc;
+
+    if (!e)
+        return -ENOENT;
+    rc = fb_cache_set_policy(fb_mount_volume(e->mount), path_below(e, path), policy);
+    let_go(mounts, e);
+    return rc;
 }
 
 void fb_mounts_visit(struct fb_mounts *mounts,
@@ -416,6 +431,7 @@ void fb_mounts_visit(struct fb_mounts *mounts,
 
         if (view.live) {
             view.age_ns = fb_now_ns() - e->since_ns;
+            view.volume_id = fb_volume_id(fb_mount_volume(e->mount));
             fb_source_stats(fb_volume_source(fb_mount_volume(e->mount)), &view.stats);
         }
         visit(arg, &view);

@@ -62,11 +62,15 @@ bool fb_mounts_stuck(struct fb_mounts *mounts);
  * below none. */
 FB_MUST_CHECK int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_files);
 
+/* What is kept of a path below a mount (fb_cache_set_policy). -ENOENT: no mount of ours holds it. */
+FB_MUST_CHECK int fb_mounts_policy(struct fb_mounts *mounts, const char *path, const char *policy);
+
 struct fb_mount_view {
     const char *source;
     const char *mountpoint;
     const struct fb_mount_settings *settings;
-    bool live; /* else it is starting or stopping, and there are no statistics */
+    uint16_t volume_id; /* of live ones */
+    bool live;          /* else it is starting or stopping, and there are no statistics */
     int64_t age_ns;
     struct fb_source_stats stats;
 };

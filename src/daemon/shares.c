@@ -496,19 +496,42 @@ static struct entry *entry_below(struct fb_shares *s, const char *path, size_t *
     return best;
 }
 
-int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files)
+/* The entry that holds the path, with one more user, and what of the path lies below it. */
+static struct entry *hold_below(struct fb_shares *s, const char *path, const char **ret_below)
 {
     struct entry *e;
     size_t len;
 
-    fb_mutex_lock(&shares->mutex);
-    e = entry_below(shares, path, &len);
+    fb_mutex_lock(&s->mutex);
+    e = entry_below(s, path, &len);
     if (e)
         e->users++;
-    fb_mutex_unlock(&shares->mutex);
+    fb_mutex_unlock(&s->mutex);
+    *ret_below = path + len + strspn(path + len, "/");
+    return e;
+}
+
+int fb_shares_policy(struct fb_shares *shares, const char *path, const char *policy)
+{
+    const char *below;
+    struct entry *e = hold_below(shares, path, &below);
+    int rc;
+
     if (!e)
         return -ENOENT;
-    *ret_files = fb_cache_evict(e->volume, path + len + strspn(path + len, "/"));
+    rc = fb_cache_set_policy(e->volume, below, policy);
+    let_go(shares, e);
+    return rc;
+}
+
+int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files)
+{
+    const char *below;
+    struct entry *e = hold_below(shares, path, &below);
+
+    if (!e)
+        return -ENOENT;
+    *ret_files = fb_cache_evict(e->volume, below);
     fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
                 *ret_files == 1 ? "" : "s", path);
     let_go(shares, e);
@@ -535,6 +558,7 @@ void fb_shares_visit(struct fb_shares *shares,
 
         if (view.live) {
             view.age_ns = fb_now_ns() - e->since_ns;
+            view.volume_id = fb_volume_id(e->volume);
             fb_source_stats(fb_volume_source(e->volume), &view.stats);
         }
         visit(arg, &view);

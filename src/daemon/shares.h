@@ -86,13 +86,17 @@ unsigned fb_shares_count(struct fb_shares *shares);
  * -ENOENT: it is below none. */
 FB_MUST_CHECK int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files);
 
+/* What is kept of a path below a source (fb_cache_set_policy). -ENOENT: none of ours holds it. */
+FB_MUST_CHECK int fb_shares_policy(struct fb_shares *shares, const char *path, const char *policy);
+
 struct fb_share_view {
     const char *source;
     unsigned name_count;
     char *const *names; /* the first is the source itself */
     const struct fb_mount_settings *settings;
-    unsigned programs; /* leases */
-    bool live;         /* else it is starting or stopping, and there are no statistics */
+    uint16_t volume_id; /* of live ones */
+    unsigned programs;  /* leases */
+    bool live;          /* else it is starting or stopping, and there are no statistics */
     int64_t age_ns;
     struct fb_source_stats stats;
 };

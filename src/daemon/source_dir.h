@@ -26,8 +26,8 @@ FB_MUST_CHECK int fb_source_dir_check(const char *source, const struct fb_own_di
 
 /* Opens what is checked, behind a fault source when the settings ask for one. */
 FB_MUST_CHECK int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
-                                     const struct fb_own_dirs *own,
-                                     struct fb_source **ret_source, struct fb_error *err);
+                                     const struct fb_own_dirs *own, struct fb_source **ret_source,
+                                     struct fb_error *err);
 
 const char *fb_source_health_name(enum fb_source_health health);
 

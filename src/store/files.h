@@ -78,6 +78,11 @@ void fb_files_set_valid_until(struct fb_files *files, uint32_t id, int64_t until
 bool fb_files_current(const struct fb_files *files, uint32_t id);
 uint32_t fb_files_generation(const struct fb_files *files, uint32_t id);
 
+/* What stands at an id that may be no longer, or somebody else's; false when nothing of that source
+ * does. ret_path has FB_PATH_MAX bytes. */
+bool fb_files_peek(struct fb_files *files, uint32_t id, uint16_t source, char *ret_path,
+                   size_t *ret_len, struct fb_version *ret_version);
+
 /* Items that came into (1) or left (-1) the index. Called under the index's lock, whose rank is
  * above FILES: these are atomic adds. Coming needs a reference, or another item. A record whose
  * last item leaves it unheld is let go by the next writer of the table. */

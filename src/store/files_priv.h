@@ -73,6 +73,8 @@ void fb_slab_lru_remove(struct fb_slab *slab, uint32_t id);
 uint32_t fb_slab_lru_oldest(const struct fb_slab *slab, unsigned class_no);
 
 /* Ids of all records of a page; returns how many. */
+/* False for any other number, too. */
+bool fb_slab_is_record(const struct fb_slab *slab, uint32_t id);
 unsigned fb_slab_page_ids(const struct fb_slab *slab, uint32_t page,
                           uint32_t ret_ids[FB_SLAB_PAGE_SLOTS]);
 

@@ -72,6 +72,25 @@ uint32_t fb_files_generation(const struct fb_files *files, uint32_t id)
     return atomic_load_explicit(&fb_files_at(files, id)->gen, memory_order_relaxed);
 }
 
+bool fb_files_peek(struct fb_files *files, uint32_t id, uint16_t source, char *ret_path,
+                   size_t *ret_len, struct fb_version *ret_version)
+{
+    const struct fb_layout_file *f;
+    bool is;
+
+    fb_mutex_lock(&files->lock);
+    is = fb_slab_is_record(&files->slab, id);
+    f = is ? fb_files_at(files, id) : NULL;
+    is = is && f->source == source && f->path_len < FB_PATH_MAX;
+    if (is) {
+        memcpy(ret_path, f->path, (size_t)f->path_len + 1);
+        *ret_len = f->path_len;
+        *ret_version = f->version;
+    }
+    fb_mutex_unlock(&files->lock);
+    return is;
+}
+
 static bool lies_below(const struct fb_layout_file *f, uint16_t source, const char *path,
                        size_t len)
 {

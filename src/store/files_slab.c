@@ -209,6 +209,22 @@ unsigned fb_slab_page_ids(const struct fb_slab *slab, uint32_t page,
     return count;
 }
 
+bool fb_slab_is_record(const struct fb_slab *slab, uint32_t id)
+{
+    uint32_t page = id / FB_SLAB_PAGE_UNITS, at = id % FB_SLAB_PAGE_UNITS, units;
+    const struct fb_slab_page *p;
+
+    if (page >= slab->pages || at < FB_SLAB_FIRST_UNIT)
+        return false;
+    p = page_at(slab, page);
+    if (p->class_no == FB_SLAB_NO_CLASS)
+        return false;
+    units = slab->classes[p->class_no].units;
+    at -= FB_SLAB_FIRST_UNIT;
+    return at % units == 0 && at / units < p->slots &&
+           (atomic_load_explicit(&file_at(slab, id)->gen, memory_order_relaxed) & 1) == 0;
+}
+
 bool fb_slab_idle_page(struct fb_slab *slab, uint32_t *ret_page)
 {
     uint64_t scan = fb_min_u64(slab->pages, FB_SLAB_SCAN_MAX);

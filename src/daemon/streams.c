@@ -1,0 +1,105 @@
+/*
+ * The tree of streams as JSON, and orders for paths in it.
+ *
+ * A node is an object with its children in it. Its path is that of the mount point, or of the
+ * source where programs read it without one, and what follows it.
+ */
+#include "daemon/streams.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "daemon/wire.h"
+
+#define ROOTS_MAX 128
+
+struct root {
+    uint16_t source;
+    char *path;
+};
+
+struct building {
+    struct root roots[ROOTS_MAX];
+    unsigned root_count;
+    json_t *levels[FB_STREAM_DEPTH_MAX + 2]; /* the children of the node last seen at each depth */
+};
+
+static void add_root(struct building *b, uint16_t source, const char *path)
+{
+    if (b->root_count == ROOTS_MAX)
+        return;
+    b->roots[b->root_count] = (struct root){.source = source, .path = fb_strdup(path)};
+    b->root_count += b->roots[b->root_count].path != NULL;
+}
+
+static void add_mount(void *arg, const struct fb_mount_view *view)
+{
+    if (view->live)
+        add_root(arg, view->volume_id, view->mountpoint);
+}
+
+static void add_share(void *arg, const struct fb_share_view *view)
+{
+    if (view->live)
+        add_root(arg, view->volume_id, view->names[0]);
+}
+
+static char *full_path(const struct building *b, uint16_t source, const char *path)
+{
+    const char *root = NULL;
+
+    for (unsigned i = 0; i < b->root_count && !root; i++)
+        root = b->roots[i].source == source ? b->roots[i].path : NULL;
+    if (!root)
+        root = "?"; /* unmounted since */
+    return *path ? fb_asprintf("%s/%s", root, path) : fb_strdup(root);
+}
+
+static json_t *node_json(const struct building *b, const struct fb_stream_view *v)
+{
+    FB_AUTO_FREE char *path = full_path(b, v->info.source, v->path);
+    const struct fb_verdict *verdict = &v->info.verdict;
+    bool shared = v->owns && v->quota_bytes != UINT64_MAX;
+
+    return json_pack(
+        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:o, s:[]}",
+        "path", path ? fb_wire_path(path) : NULL, "pattern",
+        fb_pattern_name((enum fb_pattern)verdict->pattern), "test",
+        fb_pattern_test_name((enum fb_pattern_test)verdict->test), "statistic",
+        (double)verdict->statistic, "limit", (double)verdict->limit, "policy", v->policy, "stream",
+        v->owns, "ended", v->ended, "quota_bytes", shared ? (json_int_t)v->quota_bytes : 0,
+        "held_bytes", (json_int_t)v->held_bytes, "hit_ratio",
+        v->info.accesses ? (double)v->info.hits / (double)v->info.accesses : 0.0,
+        "marginal_benefit", v->benefit, "accesses", (json_int_t)v->info.accesses, "items",
+        (json_int_t)v->info.items, "period", (json_int_t)verdict->period, "ttl_s",
+        v->ttl_ns == INT64_MAX ? json_null() : json_real((double)v->ttl_ns / (double)FB_NS_PER_S),
+        "children");
+}
+
+static void add_node(void *arg, const struct fb_stream_view *view)
+{
+    struct building *b = arg;
+    json_t *node = node_json(b, view);
+
+    if (!node || view->depth > FB_STREAM_DEPTH_MAX || !b->levels[view->depth])
+        return;
+    b->levels[view->depth + 1] = json_object_get(node, "children");
+    json_array_append_new(b->levels[view->depth], node);
+}
+
+json_t *fb_streams_json(struct fb_cache *cache, struct fb_mounts *mounts, struct fb_shares *shares)
+{
+    struct building b = {.root_count = 0};
+    json_t *roots = json_array();
+
+    fb_mounts_visit(mounts, add_mount, &b);
+    if (shares)
+        fb_shares_visit(shares, add_share, &b);
+    b.levels[0] = roots;
+    fb_cache_streams(cache, add_node, &b);
+    for (unsigned i = 0; i < b.root_count; i++)
+        free(b.roots[i].path);
+    return roots;
+}
