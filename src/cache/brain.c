@@ -412,9 +412,9 @@ bool fb_brain_admits(struct fb_brain *brain, uint32_t file, uint32_t bytes, bool
         return true;
     /* Relaxed: each word counts by itself, and all are estimates. */
     keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
-    admits =
-        !full || fb_keep_admits(keep, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
-                                atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes);
+    admits = !full ||
+             fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
+                            atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes);
     if (admits)
         atomic_fetch_add_explicit(&s->held_bytes, bytes, memory_order_relaxed);
     return admits;
