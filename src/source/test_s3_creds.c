@@ -409,6 +409,24 @@ static void test_refused_service(void **state)
     fb_s3_creds_close(creds);
 }
 
+/* One refusal makes it ask once, also when it gets the same keys again. */
+static void test_refused_once(void **state)
+{
+    struct rig *rig = *state;
+    struct fb_s3_creds *creds = expect(rig, NULL, "AK0", "instance");
+    const struct fb_s3_snapshot *snapshot;
+    int64_t until_ns = fb_now_ns() + PATIENCE_NS;
+
+    assert_int_equal(fb_s3_creds_get(creds, &snapshot, NULL), 0);
+    assert_false(fb_s3_creds_refused(creds, snapshot));
+    fb_s3_creds_put(snapshot);
+    while (atomic_load(&rig->asked) < 2 && fb_now_ns() < until_ns)
+        fb_sleep_ns(FB_NS_PER_MS);
+    fb_sleep_ns(10 * RETRY_NS);
+    assert_int_equal(atomic_load(&rig->asked), 2);
+    fb_s3_creds_close(creds);
+}
+
 /* Files are read again when they changed and a request was refused, and only then. */
 static void test_refused_file(void **state)
 {
@@ -478,6 +496,39 @@ static void test_json(void **state)
     assert_int_equal(ns, 86400 * FB_NS_PER_S);
     assert_int_equal(fb_s3_parse_expiry("1970-01-02T00:00:00", 19, &ns), -EBADMSG);
     assert_int_equal(fb_s3_parse_expiry("+01:00", 6, &ns), -EBADMSG);
+}
+
+/* A zombie, whose parent takes its time, counts as ended. */
+static bool has_ended(const char *pid)
+{
+    char path[64], text[256];
+    FILE *f;
+    bool ended;
+
+    snprintf(path, sizeof path, "/proc/%.*s/stat", (int)strcspn(pid, "\n"), pid);
+    f = fopen(path, "re");
+    if (!f)
+        return true;
+    ended = !fgets(text, sizeof text, f) || strstr(text, ") Z ");
+    fclose(f);
+    return ended;
+}
+
+/* What a program started is ended with it. */
+static void test_program_group(void **state)
+{
+    struct fb_s3_text out = {0};
+    int64_t until_ns = fb_now_ns() + PATIENCE_NS;
+
+    (void)state;
+    assert_int_equal(
+        fb_s3_ask_program("sh -c 'sleep 1000 & echo $!; wait'", NULL, 2000, NULL, &out),
+        -ETIMEDOUT);
+    assert_true(out.len > 0);
+    while (!has_ended(out.data) && fb_now_ns() < until_ns)
+        fb_sleep_ns(FB_NS_PER_MS);
+    assert_true(has_ended(out.data));
+    fb_s3_text_free(&out);
 }
 
 static void test_programs(void **state)
@@ -559,9 +610,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_expiry, setup, teardown),
         cmocka_unit_test_setup_teardown(test_service_down, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_service, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refused_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_file, setup, teardown),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_program_group),
         cmocka_unit_test(test_asking),
     };
 

@@ -1,7 +1,9 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/rand.h"
 #include "core/log.h"
@@ -313,6 +315,30 @@ static void test_bounded(void **state)
     assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
 }
 
+/* A line that was written in part, for want of space, spoils no other. */
+static void test_no_space(void **state)
+{
+    struct rig *rig = *state;
+    const struct fb_s3_upload upload = {"e", "b", "k", "lost"};
+    struct rlimit old, tight;
+    struct stat st;
+    uint64_t ticket;
+
+    reopen(rig);
+    begin(rig, "before");
+    assert_int_equal(stat(fb_test_dir_path(&rig->dir, NAME), &st), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    tight = old;
+    tight.rlim_cur = (rlim_t)st.st_size + 20;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    begin(rig, "after");
+    reopen(rig);
+    expect(rig, 2, "before", "after");
+}
+
 static void test_cannot_open(void **state)
 {
     struct rig *rig = *state;
@@ -333,6 +359,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(test_compacts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_space, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cannot_open, setup, teardown),
     };
 
