@@ -7,9 +7,9 @@
 
 uint64_t fb_s3_part_size(unsigned number, uint64_t first, uint64_t cap)
 {
-    unsigned doublings = (number - 1) / STEP;
+    unsigned doublings = ((unsigned)fb_min_u64(number, FB_S3_PARTS_MAX) - 1) / STEP;
 
-    FB_ASSERT(number >= 1 && number <= FB_S3_PARTS_MAX && first > 0 && cap >= first);
+    FB_ASSERT(number >= 1 && first > 0 && cap >= first);
     cap = fb_min_u64(cap, FB_S3_PART_BYTES_MAX);
     return first > cap >> doublings ? cap : first << doublings;
 }

@@ -17,7 +17,8 @@
 #define FB_S3_PART_BYTES_MAX   (5ull << 30)
 #define FB_S3_OBJECT_BYTES_MAX (5ull << 40)
 
-/* Of part `number`, from 1. `first` > 0, `cap` >= `first`. */
+/* Of part `number`, from 1. `first` > 0, `cap` >= `first`. Beyond FB_S3_PARTS_MAX, where there are
+ * no parts, that of the last one. */
 uint64_t fb_s3_part_size(unsigned number, uint64_t first, uint64_t cap);
 
 /* Where part `number` begins; FB_S3_PARTS_MAX + 1 may be asked for. */

@@ -28,7 +28,7 @@
 #define FB_S3_XML_MARKUP_MAX 65536
 #define FB_S3_XML_BODY_MAX   (16u << 20)
 #define FB_S3_UPLOAD_ID_MAX  1023
-#define FB_S3_TOKEN_MAX      2047
+#define FB_S3_TOKEN_MAX      4095
 
 enum fb_s3_document {
     FB_S3_DOC_NONE, /* nothing yet, or a body without a root element that we know */

@@ -60,6 +60,8 @@ static void test_limits(void **state)
     assert_int_equal(fb_s3_object_max(5 * GIB, 5 * GIB), 5 * TIB);
     assert_int_equal(fb_s3_part_size(FB_S3_PARTS_MAX, 20 * MIB, UINT64_MAX), 5 * GIB);
     assert_int_equal(fb_s3_object_max(1, 1), 10000);
+    assert_int_equal(fb_s3_part_size(FB_S3_PARTS_MAX + 1, 8 * MIB, 64 * MIB), 64 * MIB);
+    assert_int_equal(fb_s3_part_size(UINT32_MAX, 1, UINT64_MAX), 512);
 }
 
 int main(void)
