@@ -136,16 +136,16 @@ static void tick_x(FILE *out, const struct fb_plot *plot, const struct axis *x, 
 static void ticks_log(FILE *out, const struct fb_plot *plot, const struct axis *x)
 {
     double base = plot->x_bytes ? 2 : 10;
-    double low = ceil(log(x->from) / log(base) - 1e-9);
-    double high = floor(log(x->to) / log(base) + 1e-9);
-    double step = fmax(1, ceil((high - low) / TICKS));
+    int low = (int)ceil(log(x->from) / log(base) - 1e-9);
+    int high = (int)floor(log(x->to) / log(base) + 1e-9);
+    int step = (high - low + TICKS - 1) / TICKS;
 
     if (high - low < 1) { /* too narrow for powers: its ends */
         tick_x(out, plot, x, x->from);
         tick_x(out, plot, x, x->to);
         return;
     }
-    for (double e = low; e <= high; e += step)
+    for (int e = low; e <= high; e += step)
         tick_x(out, plot, x, pow(base, e));
 }
 
@@ -162,8 +162,8 @@ static void ticks_x(FILE *out, const struct fb_plot *plot, const struct axis *x)
         return;
     }
     step = nice_step(x->to - x->from);
-    for (double v = ceil(x->from / step - 1e-9) * step; v <= x->to + step * 1e-9; v += step)
-        tick_x(out, plot, x, v);
+    for (int i = (int)ceil(x->from / step - 1e-9); i * step <= x->to + step * 1e-9; i++)
+        tick_x(out, plot, x, i * step);
 }
 
 static void ticks_y(FILE *out, struct axis *y)
@@ -172,14 +172,14 @@ static void ticks_y(FILE *out, struct axis *y)
 
     y->from = floor(y->from / step + 1e-9) * step;
     y->to = ceil(y->to / step - 1e-9) * step;
-    for (double v = y->from; v <= y->to + step * 1e-9; v += step) {
-        double at = place_y(y, v);
+    for (int i = (int)round(y->from / step); i * step <= y->to + step * 1e-9; i++) {
+        double at = place_y(y, i * step);
 
         fprintf(out,
                 "<line class='grid' x1='%d' y1='%.1f' x2='%d' y2='%.1f'/>"
                 "<text x='%d' y='%.1f' text-anchor='end'>",
                 LEFT, at, RIGHT, at, LEFT - 8, at + 4);
-        print_value(out, v, false);
+        print_value(out, i * step, false);
         fputs("</text>\n", out);
     }
 }

@@ -215,6 +215,7 @@ static int note_future(struct fb_sim *sim, const struct fb_sim_batch *batch, uin
         rc = fb_sim_grow(last, last_count, batch->objects + batch->objects / 2, sizeof **last);
     if (rc)
         return rc;
+    FB_ASSERT(*last);
     for (size_t i = 0; i < batch->count; i++) {
         uint64_t now = batch->first + i;
         uint64_t *before = &(*last)[batch->id[i]]; /* counted from 1; 0: none */

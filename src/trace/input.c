@@ -175,7 +175,7 @@ static int fill_zstd(struct fb_trace_input *in, struct fb_error *err)
 static int find_packing(struct fb_trace_input *in, struct fb_error *err)
 {
     static const uint8_t zstd_magic[] = {0x28, 0xb5, 0x2f, 0xfd};
-    size_t len;
+    size_t len = 0;
     int rc = 0;
 
     /* A pipe may hand out its first bytes one by one. */
