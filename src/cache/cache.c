@@ -123,7 +123,7 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
         fb_access_reader_init(&cache->readers[i], cache->rings[i], FB_ACCESS_SLOTS);
     }
     if (rc == 0)
-        rc = fb_brain_create(cache, &cache->brain);
+        rc = fb_steer_create(cache, &cache->steer);
     if (rc == 0)
         rc = fb_watch_start(cache);
     return rc < 0 ? fb_error_set(err, rc, "cannot start the cache: %s", fb_strerror(rc)) : 0;
@@ -172,7 +172,7 @@ void fb_cache_close(struct fb_cache *cache)
         fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
     fb_place_close(cache);
-    fb_brain_destroy(cache->brain);
+    fb_steer_destroy(cache->steer);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
         free(cache->rings[i]);
     fb_buffer_pool_destroy(cache->medium_pool);

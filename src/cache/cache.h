@@ -267,7 +267,7 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
  * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 
-/* ---- the brain: what was recognised, and what follows from it (cache/brain.h) ---- */
+/* ---- the brain: what was recognised, and what follows from it (cache/steer.h) ---- */
 
 struct fb_stream_view {
     unsigned depth;   /* below a source's root */
@@ -276,18 +276,21 @@ struct fb_stream_view {
     bool owns; /* it is a stream: what is below it is kept by its rule and within its quota */
     bool ended;
     const char *policy;
-    uint64_t quota_bytes; /* UINT64_MAX: not decided yet */
+    uint64_t quota_bytes;
     uint64_t held_bytes;
     double benefit;
-    int64_t ttl_ns;
+    double accuracy; /* of prefetch; 1 when there was none */
+    int64_t ttl_ns;  /* INT64_MAX: none */
 };
 
 /* Each node of the tree, before those below it. The brain waits meanwhile. */
 typedef void fb_stream_visit_fn(void *arg, const struct fb_stream_view *view);
 void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *arg);
 
-/* What is kept of a path and all below it: one of FB_KEEP_CHOICES, or "pinned": it stays, whoever
- * else wants the room. -EINVAL. */
+/* What is kept of a path and all below it: one of FB_KEEP_CHOICES (policy/keep.h), or PINNED: it
+ * stays, whoever else wants the room; AUTO takes an order back. -EINVAL. */
+#define FB_POLICY_AUTO   "auto"
+#define FB_POLICY_PINNED "pinned"
 FB_MUST_CHECK int fb_cache_set_policy(struct fb_volume *volume, const char *path,
                                       const char *policy);
 

@@ -18,9 +18,9 @@
 #include <pthread.h>
 
 #include "base/list.h"
-#include "cache/brain.h"
 #include "cache/budget.h"
 #include "cache/cache.h"
+#include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
 #include "policy/evict.h"
@@ -71,7 +71,7 @@ struct fb_cache {
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
-    struct fb_brain *brain;
+    struct fb_steer *steer;
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     void (*hook)(void *arg);

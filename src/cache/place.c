@@ -143,7 +143,7 @@ static void rescue(void *arg, const struct fb_victim *victim)
     struct rescued *kept;
 
     if (!victim->item.data || victim->other_copy || !victim->current ||
-        !fb_brain_is_pinned(r->cache->brain, victim->item.file))
+        !fb_steer_is_pinned(r->cache->steer, victim->item.file))
         return;
     kept = malloc(sizeof *kept + victim->item.length);
     if (!kept)
@@ -200,7 +200,7 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
         p->infos[pick] = p->infos[--free_to_go];
         /* What a client looks at could not be reused. */
     } while (fb_store_is_held(cache->store, victim));
-    if (!lower && fb_brain_has_orders(cache->brain))
+    if (!lower && fb_steer_has_orders(cache->steer))
         return evict_but_pinned(cache, tier, victim, until_ns);
     return fb_store_evict(cache->store, victim, lower, lower ? demote : NULL, &d);
 }
@@ -251,7 +251,7 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
 
     if (atomic_load(&cache->evictions) != evictions)
         return;
-    if (!fb_brain_admits(cache->brain, item->file, item->length, fb_place_is_full(cache))) {
+    if (!fb_steer_admits(cache->steer, item->file, item->length, fb_place_is_full(cache))) {
         fb_metric_add(&cache->metrics, FB_CM_DECLINED, 1);
         return;
     }

@@ -14,7 +14,7 @@ void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
     if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
         fb_store_touch(cache->store, access->key, access->loc, access->time_ns);
-    fb_brain_watch(cache->brain, access);
+    fb_steer_watch(cache->steer, access);
 }
 
 static void drain(struct fb_cache *cache)
@@ -83,7 +83,7 @@ void fb_cache_tick(struct fb_cache *cache)
     fb_store_beat(cache->store);
     drain(cache);
     call_hook(cache);
-    fb_brain_tick(cache->brain, now_ns);
+    fb_steer_tick(cache->steer, now_ns);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
     fb_fetch_cancel(cache);

@@ -61,19 +61,19 @@ static json_t *node_json(const struct building *b, const struct fb_stream_view *
 {
     FB_AUTO_FREE char *path = full_path(b, v->info.source, v->path);
     const struct fb_verdict *verdict = &v->info.verdict;
-    bool shared = v->owns && v->quota_bytes != UINT64_MAX;
 
     return json_pack(
-        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:o, s:[]}",
+        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:[]}",
         "path", path ? fb_wire_path(path) : NULL, "pattern",
         fb_pattern_name((enum fb_pattern)verdict->pattern), "test",
         fb_pattern_test_name((enum fb_pattern_test)verdict->test), "statistic",
         (double)verdict->statistic, "limit", (double)verdict->limit, "policy", v->policy, "stream",
-        v->owns, "ended", v->ended, "quota_bytes", shared ? (json_int_t)v->quota_bytes : 0,
-        "held_bytes", (json_int_t)v->held_bytes, "hit_ratio",
+        v->owns, "ended", v->ended, "quota_bytes", (json_int_t)v->quota_bytes, "held_bytes",
+        (json_int_t)v->held_bytes, "hit_ratio",
         v->info.accesses ? (double)v->info.hits / (double)v->info.accesses : 0.0,
-        "marginal_benefit", v->benefit, "accesses", (json_int_t)v->info.accesses, "items",
-        (json_int_t)v->info.items, "period", (json_int_t)verdict->period, "ttl_s",
+        "marginal_benefit", v->benefit, "prefetch_accuracy", v->accuracy, "accesses",
+        (json_int_t)v->info.accesses, "items", (json_int_t)v->info.items, "period",
+        (json_int_t)verdict->period, "ttl_s",
         v->ttl_ns == INT64_MAX ? json_null() : json_real((double)v->ttl_ns / (double)FB_NS_PER_S),
         "children");
 }

@@ -1,0 +1,522 @@
+/*
+ * The table of places maps the hash of a directory's path, or of the path of a file of many blocks,
+ * to the number of the stream that owns what is there, as the brain said when it was last read.
+ * Hashes may collide and numbers change hands: then an item is judged by another stream's rule,
+ * which costs a hit at most.
+ *
+ * What a stream holds is counted by going through the file table, more seldom the larger that is,
+ * and in between by what was admitted. A stream whose quota shrank, and that would not give way by
+ * itself (uniform, cycle), is cut on the way.
+ */
+#include "cache/steer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "policy/brain.h"
+
+#define PLACES         16384u
+#define NODE_BYTES     1024u /* of the tree, about */
+#define NODES_MAX      10000u
+#define COUNT_EVERY_NS (2 * FB_NS_PER_S)
+#define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
+
+static_assert(FB_BRAIN_STREAMS <= 256, "a stream's number fits into a byte");
+
+/* What request threads see of a stream, and what belongs to its count. */
+struct stream {
+    _Atomic uint8_t keep; /* enum fb_keep */
+    _Atomic uint64_t quota_bytes;
+    _Atomic uint64_t held_bytes;
+    uint64_t counted_bytes;
+    uint16_t source;
+    bool known; /* it was met in an access */
+    bool ended;
+};
+
+/* What a user has ordered for a path and all below it. */
+struct order {
+    struct fb_list link;
+    uint16_t source;
+    enum fb_keep keep;
+    bool pinned;
+    char *path;
+};
+
+struct fb_steer {
+    struct fb_cache *cache;
+    struct fb_mutex lock;
+    struct fb_brain *brain;
+    int64_t count_ns; /* when next */
+    struct fb_mutex orders_lock;
+    struct fb_list orders;
+    _Atomic uint32_t order_count;
+    struct stream streams[FB_BRAIN_STREAMS];
+    _Atomic uint64_t places[PLACES]; /* hash, with the stream's number in its low byte */
+};
+
+uint64_t fb_steer_bytes(uint64_t memory_bytes)
+{
+    return sizeof(struct fb_steer) + fb_min_u64(memory_bytes / 64, NODES_MAX * NODE_BYTES);
+}
+
+static uint64_t total_bytes(const struct fb_cache *cache)
+{
+    uint64_t total = 0;
+
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
+        struct fb_tier_stats stats;
+
+        fb_store_tier_stats(cache->store, t, &stats);
+        total += stats.budget_bytes;
+    }
+    return total;
+}
+
+int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
+{
+    struct fb_steer *steer = fb_alloc(sizeof *steer);
+    uint64_t total = total_bytes(cache);
+    struct fb_brain_config config = fb_brain_defaults(total);
+    int rc;
+
+    /* Shares as large as the paper's would be all of a small cache. */
+    config.alloc.minimum_bytes = fb_min_u64(config.alloc.minimum_bytes, total / 16);
+    config.alloc.step_bytes = fb_min_u64(config.alloc.step_bytes, total / 8);
+    config.streams.nodes_max = (uint32_t)fb_max_u64(
+        fb_min_u64(cache->config.memory_bytes / 64 / NODE_BYTES, NODES_MAX), FB_STREAM_NODES_MIN);
+    config.no_prefetch = true; /* cache/ahead.c */
+    rc = steer ? fb_brain_new(&config, &steer->brain) : -ENOMEM;
+    if (rc < 0) {
+        free(steer);
+        return rc;
+    }
+    steer->cache = cache;
+    fb_mutex_init(&steer->lock, FB_RANK_BRAIN);
+    fb_mutex_init(&steer->orders_lock, FB_RANK_ORDERS);
+    fb_list_init(&steer->orders);
+    *ret_steer = steer;
+    return 0;
+}
+
+void fb_steer_destroy(struct fb_steer *steer)
+{
+    struct fb_list *it, *tmp;
+
+    if (!steer)
+        return;
+    FB_LIST_FOREACH (it, tmp, &steer->orders) {
+        struct order *order = FB_LIST_ENTRY(it, struct order, link);
+
+        free(order->path);
+        free(order);
+    }
+    fb_brain_free(steer->brain);
+    fb_mutex_destroy(&steer->orders_lock);
+    fb_mutex_destroy(&steer->lock);
+    free(steer);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static uint64_t place_hash(const struct fb_steer *steer, uint16_t source, const char *path,
+                           size_t len, uint64_t size)
+{
+    if (size <= steer->cache->config.block_bytes)
+        while (len > 0 && path[--len] != '/')
+            ;
+    return fb_hash64_seed(path, len, source);
+}
+
+static void publish(struct fb_steer *steer, uint64_t hash, uint32_t stream)
+{
+    /* Relaxed: the word is all there is. */
+    atomic_store_explicit(&steer->places[hash % PLACES], (hash & ~0xffULL) | stream,
+                          memory_order_relaxed);
+}
+
+/* NULL for what no stream owns. The caller holds a reference. */
+static struct stream *stream_of(struct fb_steer *steer, uint32_t file)
+{
+    struct fb_files *files = steer->cache->files;
+    size_t len;
+    const char *path = fb_files_path(files, file, &len);
+    uint64_t hash = place_hash(steer, fb_files_source(files, file), path, len,
+                               fb_files_version(files, file)->size);
+    uint64_t word = atomic_load_explicit(&steer->places[hash % PLACES], memory_order_relaxed);
+
+    return (word ^ hash) >> 8 == 0 && (word & 0xff) != 0 ? &steer->streams[word & 0xff] : NULL;
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static bool lies_below(const char *path, size_t len, const char *dir)
+{
+    size_t n = strlen(dir);
+
+    return n == 0 || (len >= n && memcmp(path, dir, n) == 0 && (len == n || path[n] == '/'));
+}
+
+/* The order for the longest path that this one lies at or below; false without one. */
+static bool order_for(struct fb_steer *steer, uint16_t source, const char *path, size_t len,
+                      struct order *ret_order)
+{
+    const struct order *best = NULL;
+    struct fb_list *it, *tmp;
+
+    if (!fb_steer_has_orders(steer))
+        return false;
+    fb_mutex_lock(&steer->orders_lock);
+    FB_LIST_FOREACH (it, tmp, &steer->orders) {
+        const struct order *order = FB_LIST_ENTRY(it, struct order, link);
+
+        if (order->source == source && lies_below(path, len, order->path) &&
+            (!best || strlen(order->path) > strlen(best->path)))
+            best = order;
+    }
+    if (best)
+        *ret_order = *best;
+    fb_mutex_unlock(&steer->orders_lock);
+    return best != NULL;
+}
+
+static bool order_of(struct fb_steer *steer, uint32_t file, struct order *ret_order)
+{
+    struct fb_files *files = steer->cache->files;
+    size_t len;
+    const char *path = fb_files_path(files, file, &len);
+
+    return order_for(steer, fb_files_source(files, file), path, len, ret_order);
+}
+
+bool fb_steer_has_orders(const struct fb_steer *steer)
+{
+    /* Relaxed: an order counts from some moment on. */
+    return atomic_load_explicit(&steer->order_count, memory_order_relaxed) > 0;
+}
+
+bool fb_steer_is_pinned(struct fb_steer *steer, uint32_t file)
+{
+    struct order order;
+
+    return order_of(steer, file, &order) && order.pinned;
+}
+
+static void forget_order(struct fb_steer *steer, uint16_t source, const char *path)
+    FB_REQUIRES(&steer->orders_lock)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &steer->orders) {
+        struct order *order = FB_LIST_ENTRY(it, struct order, link);
+
+        if (order->source != source || strcmp(order->path, path) != 0)
+            continue;
+        fb_list_remove(it);
+        atomic_fetch_sub_explicit(&steer->order_count, 1, memory_order_relaxed);
+        free(order->path);
+        free(order);
+    }
+}
+
+static int order_new(uint16_t source, const char *path, const char *policy,
+                     struct order **ret_order)
+{
+    struct order *order = fb_alloc(sizeof *order);
+    int rc = order ? 0 : -ENOMEM;
+
+    if (rc == 0) {
+        order->source = source;
+        order->pinned = strcmp(policy, FB_POLICY_PINNED) == 0;
+        order->path = fb_strdup(path);
+        rc = order->pinned ? 0 : fb_keep_parse(policy, &order->keep);
+    }
+    if (rc == 0 && !order->path)
+        rc = -ENOMEM;
+    if (rc < 0 && order) {
+        free(order->path);
+        free(order);
+        order = NULL;
+    }
+    *ret_order = order;
+    return rc;
+}
+
+int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *policy)
+{
+    struct fb_steer *steer = volume->cache->steer;
+    struct order *order = NULL;
+    int rc = strcmp(policy, FB_POLICY_AUTO) == 0 ? 0 : order_new(volume->id, path, policy, &order);
+
+    if (rc < 0)
+        return rc;
+    fb_mutex_lock(&steer->orders_lock);
+    forget_order(steer, volume->id, path);
+    if (order) {
+        fb_list_push_back(&steer->orders, &order->link);
+        atomic_fetch_add_explicit(&steer->order_count, 1, memory_order_relaxed);
+    }
+    fb_mutex_unlock(&steer->orders_lock);
+    return 0;
+}
+
+/* ---- accesses -------------------------------------------------------------------------------- */
+
+static void drop_if_read(struct fb_steer *steer, enum fb_keep keep, const struct fb_access *access,
+                         uint32_t file, uint32_t blocks)
+{
+    /* While there is room for all, what was read once may stay. */
+    if ((uint32_t)access->key + 1 == blocks &&
+        fb_keep_drops(keep, (uint64_t)access->offset + access->length, access->item_length) &&
+        fb_place_is_full(steer->cache))
+        fb_store_forget(steer->cache->store, file);
+}
+
+void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
+{
+    uint32_t file = (uint32_t)(access->key >> 32);
+    uint32_t block_bytes = steer->cache->config.block_bytes;
+    char path[FB_PATH_MAX];
+    struct fb_version version;
+    struct fb_brain_answer answer;
+    struct fb_brain_access told = {.key = access->key, .item_bytes = access->item_length};
+    struct order order;
+    size_t len;
+
+    if (access->outcome == FB_ACCESS_FAILED ||
+        !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version))
+        return;
+    told.fact = (struct fb_fact){
+        .time_ns = access->time_ns,
+        .path = path,
+        .path_len = (uint32_t)len,
+        .pid = access->pid,
+        .block = (uint32_t)access->key,
+        .blocks = (uint32_t)fb_min_u64((version.size + block_bytes - 1) / block_bytes, UINT32_MAX),
+        .position = FB_POSITION_UNKNOWN,
+        .source = access->source,
+        .hit = access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM,
+    };
+    fb_mutex_lock(&steer->lock);
+    fb_brain_access(steer->brain, &told, &answer);
+    fb_mutex_unlock(&steer->lock);
+    steer->streams[answer.stream].source = access->source;
+    steer->streams[answer.stream].known = true;
+    atomic_store_explicit(&steer->streams[answer.stream].keep, answer.keep, memory_order_relaxed);
+    publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
+    if (order_for(steer, access->source, path, len, &order))
+        answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;
+    drop_if_read(steer, answer.keep, access, file, told.fact.blocks);
+}
+
+bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
+{
+    struct stream *s = stream_of(steer, file);
+    struct order order;
+    enum fb_keep keep;
+
+    if (order_of(steer, file, &order)) {
+        if (order.pinned)
+            return true;
+        keep = order.keep;
+    } else if (s) {
+        /* Relaxed: each word counts by itself, and all are estimates. */
+        keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
+    } else {
+        return true;
+    }
+    if (keep == FB_KEEP_NEVER)
+        return false;
+    if (full && s &&
+        !fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
+                        atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes))
+        return false;
+    if (s)
+        atomic_fetch_add_explicit(&s->held_bytes, bytes, memory_order_relaxed);
+    return true;
+}
+
+/* ---- what streams hold ----------------------------------------------------------------------- */
+
+static void count_file(void *arg, uint32_t file)
+{
+    struct fb_steer *steer = arg;
+    struct fb_cache *cache = steer->cache;
+    uint64_t size = fb_files_version(cache->files, file)->size;
+    uint64_t bytes =
+        fb_min_u64((uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes, size);
+    struct stream *s = bytes > 0 ? stream_of(steer, file) : NULL;
+    enum fb_keep keep;
+
+    if (s) {
+        keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
+        /* Uniform: any is as good as any other. */
+        if ((keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE) && fb_place_is_full(cache) &&
+            s->counted_bytes + bytes >
+                atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) &&
+            !fb_steer_is_pinned(steer, file))
+            fb_store_forget(cache->store, file);
+        else
+            s->counted_bytes += bytes;
+    }
+    fb_files_unref(cache->files, file, 1);
+}
+
+/* Told to the brain as the difference to what it thinks. */
+static void tell_held(struct fb_steer *steer, uint32_t number, uint64_t bytes)
+    FB_REQUIRES(&steer->lock)
+{
+    struct fb_brain_stream view;
+
+    if (!fb_brain_get(steer->brain, number, &view))
+        return;
+    if (bytes > view.used_bytes)
+        fb_brain_came(steer->brain, number, bytes - view.used_bytes);
+    else if (bytes < view.used_bytes)
+        fb_brain_went(steer->brain, number, 0, view.used_bytes - bytes, FB_WENT_DROPPED);
+}
+
+static void count_held(struct fb_steer *steer)
+{
+    uint16_t sources[FB_BRAIN_STREAMS];
+    unsigned count = 0;
+
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
+        uint16_t source = steer->streams[i].source;
+        bool seen = !steer->streams[i].known;
+
+        steer->streams[i].counted_bytes = 0;
+        for (unsigned j = 0; j < count; j++)
+            seen = seen || sources[j] == source;
+        if (!seen)
+            sources[count++] = source;
+    }
+    for (unsigned i = 0; i < count; i++)
+        fb_files_visit(steer->cache->files, sources[i], "", count_file, steer);
+    fb_mutex_lock(&steer->lock);
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
+        struct stream *s = &steer->streams[i];
+
+        atomic_store_explicit(&s->held_bytes, s->counted_bytes, memory_order_relaxed);
+        tell_held(steer, i, s->counted_bytes);
+    }
+    fb_mutex_unlock(&steer->lock);
+}
+
+/* ---- decisions ------------------------------------------------------------------------------- */
+
+static void forget_file(void *arg, uint32_t file)
+{
+    struct fb_steer *steer = arg;
+
+    if (!fb_steer_is_pinned(steer, file))
+        fb_store_forget(steer->cache->store, file);
+    fb_files_unref(steer->cache->files, file, 1);
+}
+
+/* Takes over what the brain thinks of a stream. True when it has just ended; then the path of what
+ * goes is in `path`. */
+static bool take_over(struct fb_steer *steer, unsigned number, char path[FB_PATH_MAX])
+    FB_REQUIRES(&steer->lock)
+{
+    struct stream *s = &steer->streams[number];
+    struct fb_brain_stream view;
+    bool ends;
+
+    if (!fb_brain_get(steer->brain, number, &view))
+        return false;
+    atomic_store_explicit(&s->keep, view.keep, memory_order_relaxed);
+    atomic_store_explicit(&s->quota_bytes, view.quota_bytes, memory_order_relaxed);
+    ends =
+        view.has_ended && !s->ended && view.node != 0 &&
+        fb_streams_path(fb_brain_streams(steer->brain), view.node, path, FB_PATH_MAX) < FB_PATH_MAX;
+    s->ended = view.has_ended;
+    return ends;
+}
+
+void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
+{
+    int64_t took_ns;
+
+    if (now_ns < steer->count_ns)
+        return;
+    fb_mutex_lock(&steer->lock);
+    fb_brain_tick(steer->brain, now_ns);
+    fb_mutex_unlock(&steer->lock);
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
+        char path[FB_PATH_MAX];
+        bool ends;
+
+        fb_mutex_lock(&steer->lock);
+        ends = take_over(steer, i, path);
+        fb_mutex_unlock(&steer->lock);
+        /* What nobody else wants the room of may stay: the next job may be the same again. */
+        if (!ends || !fb_place_is_full(steer->cache))
+            continue;
+        fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
+        fb_files_visit(steer->cache->files, steer->streams[i].source, path, forget_file, steer);
+    }
+    count_held(steer);
+    took_ns = fb_now_ns() - now_ns;
+    steer->count_ns =
+        now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE : COUNT_EVERY_NS);
+}
+
+/* ---- looking at it --------------------------------------------------------------------------- */
+
+static bool stream_of_node(struct fb_steer *steer, uint64_t node,
+                           struct fb_brain_stream *ret_stream) FB_REQUIRES(&steer->lock)
+{
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
+        if (fb_brain_get(steer->brain, i, ret_stream) && ret_stream->node == node)
+            return true;
+    }
+    return false;
+}
+
+static void show(struct fb_steer *steer, uint64_t node, unsigned depth, fb_stream_visit_fn *visit,
+                 void *arg) FB_REQUIRES(&steer->lock)
+{
+    struct fb_streams *tree = fb_brain_streams(steer->brain);
+    struct fb_stream_view view = {.depth = depth, .policy = "-", .accuracy = 1};
+    struct fb_brain_stream stream;
+    struct order order;
+    char path[FB_PATH_MAX];
+
+    if (!fb_streams_get(tree, node, &view.info) || depth > FB_STREAM_DEPTH_MAX ||
+        fb_streams_path(tree, node, path, sizeof path) >= sizeof path)
+        return;
+    view.path = path;
+    view.owns = stream_of_node(steer, node, &stream);
+    view.ttl_ns = INT64_MAX;
+    if (view.owns) {
+        view.ended = stream.has_ended;
+        view.policy = fb_keep_name(stream.keep);
+        view.quota_bytes = stream.quota_bytes;
+        view.held_bytes = stream.used_bytes;
+        view.benefit = stream.benefit;
+        view.ttl_ns = stream.ttl_ns;
+        view.accuracy = stream.accuracy;
+    }
+    if (order_for(steer, view.info.source, path, strlen(path), &order))
+        view.policy = order.pinned ? FB_POLICY_PINNED : fb_keep_name(order.keep);
+    visit(arg, &view);
+    for (uint64_t child = fb_streams_child(tree, node); child; child = fb_streams_next(tree, child))
+        show(steer, child, depth + 1, visit, arg);
+}
+
+void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *arg)
+{
+    struct fb_steer *steer = cache->steer;
+    struct fb_streams *tree = fb_brain_streams(steer->brain);
+
+    fb_mutex_lock(&steer->lock);
+    for (uint64_t root = fb_streams_child(tree, 0); root; root = fb_streams_next(tree, root))
+        show(steer, root, 0, visit, arg);
+    fb_mutex_unlock(&steer->lock);
+}

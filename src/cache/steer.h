@@ -1,0 +1,45 @@
+/*
+ * cache/steer.h - the brain (policy/brain.h) at work in this cache.
+ *
+ *     access records ──► brain ──► what each stream keeps, its quota ──► published ──► admission
+ *                          ▲                                                 │
+ *     file table ──► what each stream holds ─────────────────────────────────┘
+ *
+ * The brain is fed and asked on the background thread, ten times a second. What it decides is
+ * published in words that request threads read without a lock: a table from directories (and files
+ * of many blocks) to streams, and for each stream what it keeps, its quota and what it holds. All of
+ * it may be late, wrong or absent: reads go on, and what no stream owns is kept as ever.
+ *
+ * Besides, users give orders for paths: what to keep of them, and what must stay (pinned).
+ *
+ * Locks: FB_RANK_BRAIN guards the brain for those who look at it (`forebay streams`); FB_RANK_ORDERS
+ * the orders.
+ */
+#ifndef FB_CACHE_STEER_H
+#define FB_CACHE_STEER_H
+
+#include "base/attr.h"
+#include "cache/cache.h"
+
+struct fb_steer;
+
+FB_MUST_CHECK int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer);
+void fb_steer_destroy(struct fb_steer *steer); /* takes NULL */
+
+/* Memory that the brain may take, of so much in all. */
+uint64_t fb_steer_bytes(uint64_t memory_bytes);
+
+/* Background thread. */
+void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
+void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
+
+/* Any thread: whether an item that was fetched should get a place. `full`: something else would
+ * have to go for it. The caller holds a reference. */
+bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
+
+/* Whether a user has ordered anything at all; whether a file is to stay. The caller holds a
+ * reference. */
+bool fb_steer_has_orders(const struct fb_steer *steer);
+bool fb_steer_is_pinned(struct fb_steer *steer, uint32_t file);
+
+#endif
