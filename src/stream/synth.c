@@ -39,9 +39,9 @@ struct fb_synth {
 const char *fb_synth_name(enum fb_synth_kind kind)
 {
     static const char *const names[] = {
-        "sequential, gaps, jitter",
+        "sequential, jitter",
         "strided",
-        "uniform without replacement",
+        "uniform, no repeats",
         "Zipf 0.9-1.2, scattered",
         "Zipf 0.9-1.2, clustered",
         "hot set",
@@ -189,7 +189,8 @@ int fb_synth_new(enum fb_synth_kind kind, uint64_t seed, unsigned workers,
     if (!s)
         return -ENOMEM;
     s->kind = kind;
-    s->rand.state = seed * 0x9e3779b97f4a7c15ULL + kind;
+    /* Mixed, or streams of neighbouring seeds would be the same draws, one apart. */
+    s->rand.state = fb_mix64(seed * FB_SYNTH_KINDS + (uint64_t)kind + 1);
     s->workers = workers;
     if (set_up(s) != 0) {
         fb_synth_free(s);
