@@ -105,7 +105,7 @@ static int try_stream(const struct trial *t, struct outcome *ret_outcome)
 {
     struct fb_streams_config config = {
         .window = t->window, .nodes_max = FB_STREAM_NODES_MIN, .alpha = t->alpha};
-    uint32_t last[FB_WINDOW_MAX], ordered[FB_WINDOW_MAX]; /* indices; from the oldest on */
+    uint32_t last[FB_WINDOW_MAX] = {0}, ordered[FB_WINDOW_MAX]; /* indices; from the oldest on */
     char path[FB_SYNTH_PATH_MAX];
     struct fb_stream_info info = {0};
     struct fb_synth *synth = NULL;

@@ -11,7 +11,7 @@
 
 #define ITEM  (1ULL << 20)
 #define SETS  3
-#define FILES 1200 /* of a set, one item each */
+#define FILES 800 /* of a set, one item each */
 #define NONE  UINT32_MAX
 
 struct item {
@@ -230,7 +230,7 @@ static void a_cycle_keeps_what_fits_and_fetches_the_rest(void **state)
                                                    : only_lru;
         struct cache *c = new_cache(FILES / 2, &parts);
 
-        for (unsigned i = 0; i < 2 * FILES; i++)
+        for (unsigned i = 0; i < 4 * FILES; i++)
             read_file(c, 0, i % FILES, 1);
         forget_counts(c);
         for (unsigned i = 0; i < 2 * FILES; i++)
@@ -249,7 +249,7 @@ static void a_cycle_keeps_what_fits_and_fetches_the_rest(void **state)
 
 static void a_scan_is_fetched_ahead_and_leaves_nothing_behind(void **state)
 {
-    struct cache *c = new_cache(300, &all_parts);
+    struct cache *c = new_cache(250, &all_parts);
 
     (void)state;
     for (uint32_t i = 0; i < 500; i++)
@@ -272,16 +272,16 @@ static void streams_share_by_benefit(void **state)
     for (int lru = 0; lru < 2; lru++) {
         static uint32_t order[FILES];
         struct fb_rand rand = {2};
-        struct cache *c = new_cache(900, lru ? &only_lru : &all_parts);
+        struct cache *c = new_cache(600, lru ? &only_lru : &all_parts);
 
-        for (uint32_t i = 0; i < 40000; i++) {
-            uint32_t small = i % 600;
+        for (uint32_t i = 0; i < 16000; i++) {
+            uint32_t small = i % 400;
             uint32_t hot =
                 (uint32_t)(fb_rand_unit(&rand) * fb_rand_unit(&rand) * fb_rand_unit(&rand) * FILES);
 
             if (small == 0)
-                shuffle(order, 600, &rand);
-            if (i == 20000)
+                shuffle(order, 400, &rand);
+            if (i == 8000)
                 forget_counts(c);
             read_file(c, 0, i % FILES, 1);
             read_file(c, 1, order[small], 2);

@@ -87,22 +87,14 @@ uint64_t fb_window_items(const struct fb_window *w)
 
 /* ---- visits ---- */
 
-/* A window of a settled stream that will not be judged need not be remembered either. */
-static bool is_resting(const struct fb_window *w)
-{
-    return w->agreed >= AGREED_MIN && w->rested < REST - 1;
-}
-
 bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t back, uint64_t hash, uint32_t visit)
 {
     uint32_t tag = (uint32_t)(hash >> 32);
 
     if (is_sampled(tag, w->sample_level))
         sample(w, tag, visit);
-    if (!is_resting(w)) {
-        memcpy(&w->visits[w->count * FB_VISIT_BYTES], &entry, sizeof entry);
-        w->visits[w->count * FB_VISIT_BYTES + sizeof entry] = back;
-    }
+    memcpy(&w->visits[w->count * FB_VISIT_BYTES], &entry, sizeof entry);
+    w->visits[w->count * FB_VISIT_BYTES + sizeof entry] = back;
     return ++w->count == w->size;
 }
 
@@ -159,9 +151,8 @@ bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
     uint8_t old = w->verdict.pattern;
     struct fb_verdict v;
 
-    if (is_resting(w)) {
-        w->rested =
-            is_cyclic(w) == (old == FB_PATTERN_CYCLIC) ? (uint8_t)(w->rested + 1) : REST - 1;
+    if (w->agreed >= AGREED_MIN && ++w->rested < REST &&
+        is_cyclic(w) == (old == FB_PATTERN_CYCLIC)) {
         w->count = 0;
         return false;
     }
