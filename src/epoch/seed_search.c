@@ -9,6 +9,7 @@
 
 #define HITS        1024              /* of a scan, before they are looked at */
 #define HIT_COST    256               /* seeds that could be scanned in the time a hit takes */
+#define ORDER_COST  8                 /* files of an order that is made in the time a seed takes */
 #define RANKS       64                /* looked for first */
 #define LARGE_FILES (UINT32_MAX / 20) /* from here on torch shuffles from the back */
 
@@ -16,8 +17,9 @@
  * to high have it while they read their first batch. */
 struct pass {
     bool is_nested;
-    bool is_long; /* where more than the small seeds are to be searched */
-    bool is_rare; /* where the first access may have been displaced */
+    bool is_long;  /* where more than the small seeds are to be searched */
+    bool is_rare;  /* where the first access may have been displaced */
+    bool is_liked; /* nothing is scanned: samplers that shuffle from the back, seed by seed */
     uint32_t first;
     uint32_t last;
     uint32_t low;
@@ -29,7 +31,8 @@ static const struct pass passes[] = {
     {.is_nested = true, .high = 1},                            /* torch's global generator */
     {.first = 1, .last = 2, .high = RANKS, .is_rare = true},   /* a swap displaced the first */
     {.low = RANKS, .high = FB_SEED_RANK_MAX, .is_long = true}, /* high ranks */
-    {.high = RANKS, .is_long = true},                          /* all seeds beyond the small ones */
+    {.is_liked = true, .is_long = true},
+    {.high = RANKS, .is_long = true}, /* all seeds beyond the small ones */
 };
 
 enum family {
@@ -243,11 +246,11 @@ static uint32_t find(const struct fb_prefix *p, uint32_t file)
     return UINT32_MAX;
 }
 
-/* Whether the first two accesses can be those of a rank. Cheap: only the beginning is drawn. */
+/* Whether the first accesses can be those of a rank. Cheap: only the beginning is drawn. */
 static bool is_plausible(struct fb_seed_search *s, enum family family, uint32_t seed)
 {
     const uint32_t *files = s->files[s->order];
-    uint32_t rank, after;
+    uint32_t rank, after, world;
 
     seed_generator(&s->mt, family, seed);
     fb_prefix_begin(&s->prefix, s->config.counts[s->order]);
@@ -257,7 +260,17 @@ static bool is_plausible(struct fb_seed_search *s, enum family family, uint32_t 
         return false;
     fb_prefix_draw(&s->prefix, &s->mt, FB_PREFIX_MAX);
     after = find(&s->prefix, files[1]);
-    return after != UINT32_MAX && after > rank && after - rank > rank;
+    if (after == UINT32_MAX || after <= rank || after - rank <= rank)
+        return false;
+    world = after - rank;
+    for (uint32_t i = 2; i < FB_SEED_FIRST; i++) {
+        uint32_t at = find(&s->prefix, files[i]);
+
+        if (at != UINT32_MAX && (at <= after || at % world != rank))
+            return false;
+        after = at != UINT32_MAX ? at : after;
+    }
+    return true;
 }
 
 static int try_seed(struct fb_seed_search *s, enum family family, uint32_t seed)
@@ -265,6 +278,21 @@ static int try_seed(struct fb_seed_search *s, enum family family, uint32_t seed)
     struct fb_seed_guess guess = {.shuffle = spec_of(s, family, seed)};
 
     return is_plausible(s, family, seed) ? try_guess(s, &guess, s->order) : 0;
+}
+
+static const char *const back_shufflers[] = {"numpy", "numpy-generator", "python"};
+
+static int try_liked(struct fb_seed_search *s, uint64_t number)
+{
+    const char *name = back_shufflers[number % FB_ARRAY_SIZE(back_shufflers)];
+    struct fb_seed_guess guess = {
+        .shuffle = {.sampler = fb_sampler_find(name),
+                    .seed = number / FB_ARRAY_SIZE(back_shufflers),
+                    .count = s->config.counts[s->order],
+                    .rule = FB_EPOCH_CONTINUE},
+    };
+
+    return try_guess(s, &guess, s->order);
 }
 
 /* ---- passes ---- */
@@ -318,6 +346,8 @@ static uint64_t pass_end(const struct fb_seed_search *s, const struct pass *pass
 {
     uint64_t limit = s->config.seed_limit;
 
+    if (pass->is_liked)
+        return FB_SEED_LIKED * FB_ARRAY_SIZE(back_shufflers);
     return is_beyond(pass) ? limit : fb_min_u64(limit, FB_SEED_SMALL);
 }
 
@@ -338,6 +368,10 @@ static int64_t scan_some(struct fb_seed_search *s, const struct pass *pass, uint
     uint64_t done;
     int rc = 0;
 
+    if (pass->is_liked) {
+        rc = try_liked(s, s->next_seed++);
+        return rc ? rc : (int64_t)(1 + s->config.counts[s->order] / ORDER_COST);
+    }
     seeds = fb_min_u64(seeds, pass_end(s, pass) - s->next_seed);
     done =
         fb_scan_run(&s->scan, s->config.level, (uint32_t)s->next_seed, seeds, s->hits, HITS, &hits);

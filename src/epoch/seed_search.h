@@ -3,9 +3,10 @@
  *
  * The first accesses of a process that reads a shuffled data set are the first samples of a rank:
  * of the rank's only process, or of worker 0 of its loader. (Other workers begin far into the
- * epoch; for one of them the search ends without a result. Let it begin with the lowest process of
- * those that one parent started.) Unknown are the seed, which generator it went into, the order in
- * which the data set numbers its files, the world and the rank. It goes so:
+ * epoch; for one of them the search ends without a result, unless it is told what was found for
+ * another. Let it begin with the lowest process of those that one parent started.) Unknown are the
+ * seed, which generator it went into, the order in which the data set numbers its files, the world
+ * and the rank. It goes so:
  *
  *     collect   FB_SEED_FIRST accesses
  *     search    seeds below 2^20, then up to the limit, by seed_scan.h: does the seed put the first
@@ -13,6 +14,8 @@
  *               is the number of a rank? A seed that does is made to draw its first positions
  *               exactly: there the second access tells the world. Then the whole order is made, and
  *               all accesses must be where they should.
+ *               A longer search also tries the seeds people like with numpy's and Python's
+ *               shuffles, which begin at the back: there each seed costs a whole order.
  *     verify    until FB_SEED_ENOUGH accesses were foretold
  *     believed  as long as accesses go on to be foretold; batch and workers become known on the
  *               way. An access that is not begins the next epoch, or ends the belief at once.
@@ -43,7 +46,8 @@
 #define FB_SEED_NO_FILE  UINT32_MAX
 #define FB_SEED_SMALL    (UINT64_C(1) << 20)
 #define FB_SEED_ALL      (UINT64_C(1) << 32)
-#define FB_SEED_RANK_MAX 224 /* ranks from here on are not found */
+#define FB_SEED_RANK_MAX 224  /* ranks from here on are not found */
+#define FB_SEED_LIKED    1024 /* seeds tried of samplers that shuffle from the back */
 
 enum fb_seed_state {
     FB_SEED_COLLECT,  /* feed it */
@@ -59,8 +63,10 @@ struct fb_seed_belief {
     unsigned order; /* of the data set */
     uint32_t world;
     uint32_t rank;
+    uint64_t start;    /* the process's first sample, of the rank's */
     uint32_t batch;    /* 0: not yet known, or there is one worker */
     uint32_t workers;  /* 0: likewise */
+    uint32_t worker;   /* which of them the process is; as long as batch is not known, 0 */
     uint64_t foretold; /* accesses of this epoch */
     uint64_t lost;     /* accesses of this epoch that must have been made but were not told */
     uint64_t sample;   /* of the rank: the last one read */
@@ -79,8 +85,8 @@ struct fb_seed_search;
 FB_MUST_CHECK struct fb_seed_search *fb_seed_search_new(const struct fb_seed_config *config);
 void fb_seed_search_free(struct fb_seed_search *s);
 
-/* Begins anew. `last` may be NULL, or a belief about an earlier epoch, or another process: its seed
- * and what follows from it are tried first. */
+/* Begins anew. `last` may be NULL, or a belief about an earlier epoch, or another process, be it of
+ * another rank or another worker: its seed and what follows from it are tried first. */
 void fb_seed_search_restart(struct fb_seed_search *s, const struct fb_seed_belief *last);
 
 /* The process has read a file: its number in each order, FB_SEED_NO_FILE where it has none. Reading

@@ -52,8 +52,18 @@ unsigned fb_seed_successors(const struct fb_seed_belief *b,
         guesses[count++].shuffle.generator = FB_TORCH_SAMPLER;
     }
     if (b->epoch == 0 && b->shuffle.rule == FB_EPOCH_CONTINUE) {
-        guesses[count] = next;
-        guesses[count++].shuffle.persistent_workers = true;
+        /* What the rule is shows in the second epoch. */
+        static const enum fb_epoch_rule rules[] = {FB_EPOCH_RESHUFFLE, FB_EPOCH_RESEED,
+                                                   FB_EPOCH_FIXED};
+
+        for (size_t i = 0; i < FB_ARRAY_SIZE(rules) && b->shuffle.sampler->can_reshuffle; i++) {
+            guesses[count] = next;
+            guesses[count++].shuffle.rule = rules[i];
+        }
+        if (!b->shuffle.sampler->can_reshuffle) {
+            guesses[count] = next;
+            guesses[count++].shuffle.persistent_workers = true;
+        }
     }
     return count;
 }
@@ -81,13 +91,14 @@ int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *gue
 
 bool fb_seed_track_place(struct fb_seed_track *t, uint32_t first, uint32_t second)
 {
-    uint32_t rank = t->place[first];
+    uint32_t at = t->place[first];
     uint32_t after = t->place[second];
 
-    if (after <= rank || after - rank <= rank || after - rank > FB_WORLD_MAX)
+    if (after <= at || after - at > FB_WORLD_MAX)
         return false;
-    t->belief.rank = rank;
-    t->belief.world = after - rank;
+    t->belief.world = after - at;
+    t->belief.rank = at % t->belief.world;
+    t->belief.start = at / t->belief.world;
     return true;
 }
 
@@ -108,7 +119,7 @@ static uint64_t expected(const struct fb_seed_belief *b)
     uint64_t next = b->sample + 1;
 
     if (b->foretold == 0)
-        return 0;
+        return b->start;
     return b->batch && next % b->batch == 0 ? next + (uint64_t)(b->workers - 1) * b->batch : next;
 }
 
@@ -122,13 +133,16 @@ static int take(struct fb_seed_belief *b, uint64_t sample)
 /* The first batch has ended where the process goes on elsewhere: that is the worker's second. */
 static bool learn_batch(struct fb_seed_belief *b, uint64_t sample)
 {
-    uint64_t batch = b->sample + 1;
+    uint64_t batch = b->sample + 1 - b->start;
+    uint64_t workers = (sample - b->start) / batch;
 
-    if (b->batch || b->lost || sample % batch != 0 || sample / batch < 2 ||
-        sample / batch > FB_WORKERS_MAX)
+    if (b->batch || b->lost || sample < b->start || (sample - b->start) % batch != 0 ||
+        workers < 2 || workers > FB_WORKERS_MAX || b->start % batch != 0 ||
+        b->start / batch >= workers)
         return false;
     b->batch = (uint32_t)batch;
-    b->workers = (uint32_t)(sample / batch);
+    b->workers = (uint32_t)workers;
+    b->worker = (uint32_t)(b->start / batch);
     return true;
 }
 
@@ -146,7 +160,7 @@ static int begin_epoch(struct fb_seed_track *t, uint32_t file)
 
         if (!place)
             return -ENOMEM;
-        if (place[file] != t->belief.rank) {
+        if (place[file] != position_of(&t->belief, t->belief.start)) {
             free(place);
             continue;
         }
@@ -158,7 +172,7 @@ static int begin_epoch(struct fb_seed_track *t, uint32_t file)
         t->belief.lost = 0;
         t->need = NEED_AGAIN;
         t->tries = TRIES;
-        return take(&t->belief, 0);
+        return take(&t->belief, t->belief.start);
     }
     return FB_SEED_CONTRADICTED;
 }

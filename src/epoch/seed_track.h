@@ -32,7 +32,8 @@ void fb_seed_track_clear(struct fb_seed_track *t);
 FB_MUST_CHECK int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *guess,
                                       unsigned order);
 
-/* World and rank, from the first two accesses. False: they are not the first two of a rank. */
+/* World, rank and where the process begins, from its first two accesses. False: they are not the
+ * first two of anybody. */
 FB_MUST_CHECK bool fb_seed_track_place(struct fb_seed_track *t, uint32_t first, uint32_t second);
 
 enum fb_seed_fate {

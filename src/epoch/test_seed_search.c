@@ -185,10 +185,10 @@ static void test_displaced(void **state)
 static void test_long(void **state)
 {
     struct fb_seed_config config = {.order_count = 1,
-                                    .counts = {100003},
+                                    .counts = {20011},
                                     .level = fb_scan_best(),
                                     .seed_limit = FB_SEED_SMALL + 100000};
-    struct fb_shuffle_spec spec = distributed(4000, 100003);
+    struct fb_shuffle_spec spec = distributed(4000, 20011);
     struct fb_split split = {.world = 150, .rank = 140, .batch = 64};
 
     (void)state;
@@ -275,12 +275,46 @@ static void test_contradiction(void **state)
     free(r.order);
 }
 
-/* A rank's neighbour, and the next epoch's new processes, are found without a search. */
+/* numpy's and Python's shuffles begin at the back: only seeds that people like are tried. */
+static void test_liked(void **state)
+{
+    static const char *const names[] = {"numpy", "numpy-generator", "python", "numpy"};
+
+    static const enum fb_epoch_rule rules[] = {FB_EPOCH_USUAL, FB_EPOCH_RESHUFFLE, FB_EPOCH_RESEED,
+                                               FB_EPOCH_FIXED};
+
+    (void)state;
+    for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
+        struct fb_seed_config config = {.order_count = 1,
+                                        .counts = {60013},
+                                        .level = fb_scan_best(),
+                                        .seed_limit = FB_SEED_SMALL + 1};
+        struct fb_seed_search *s = fb_seed_search_new(&config);
+        struct fb_shuffle_spec spec = {
+            .sampler = fb_sampler_find(names[i]), .seed = 5, .count = 60013, .rule = rules[i]};
+        struct reader r;
+
+        assert_non_null(s);
+        reader_open(&r, &spec, &(struct fb_split){.world = 2, .rank = 1, .batch = 30}, 0);
+        while (r.shuffle.epoch < 3 || r.j < 20)
+            feed(s, reader_next(&r));
+        assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
+        assert_ptr_equal(fb_seed_search_belief(s)->shuffle.sampler, spec.sampler);
+        assert_int_equal(fb_seed_search_belief(s)->shuffle.seed, 5);
+        assert_int_equal(fb_seed_search_belief(s)->epoch, 2);
+        free(r.order);
+        fb_seed_search_free(s);
+    }
+}
+
+/* A rank's neighbour, another worker, and the next epoch's new processes, are found without a
+ * search. */
 static void test_last(void **state)
 {
     struct fb_shuffle_spec spec = distributed(5, 10000);
     struct fb_split split = {.world = 4, .rank = 2, .batch = 64, .workers = 2};
     struct fb_seed_search *s;
+    const struct fb_seed_belief *b;
     struct fb_seed_belief last;
     struct reader r, other;
 
@@ -288,21 +322,30 @@ static void test_last(void **state)
     reader_open(&r, &spec, &split, 0);
     s = believe(&r);
     last = *fb_seed_search_belief(s);
-    for (unsigned epoch = 0; epoch < 2; epoch++) {
-        split.rank = 3;
-        reader_open(&other, &spec, &split, 0);
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t worker = i % 2;
+        uint64_t epoch = i / 2;
+
+        split.rank = 3 - worker;
+        reader_open(&other, &spec, &split, worker);
         other.shuffle.epoch = epoch;
         fb_shuffle_next(&other.shuffle, other.order);
         fb_seed_search_restart(s, &last);
-        for (unsigned i = 0; i < FB_SEED_ENOUGH; i++) {
+        for (unsigned j = 0; j < 100; j++) {
             uint32_t file = reader_next(&other);
 
             assert_int_equal(fb_seed_search_feed(s, &file), 0);
             assert_true(fb_seed_search_step(s, 0) >= 0);
         }
+        b = fb_seed_search_belief(s);
+        assert_non_null(b);
         assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
-        assert_int_equal(fb_seed_search_belief(s)->rank, 3);
-        assert_int_equal(fb_seed_search_belief(s)->epoch, epoch);
+        assert_int_equal(b->rank, split.rank);
+        assert_int_equal(b->epoch, epoch);
+        assert_int_equal(b->batch, split.batch);
+        assert_int_equal(b->workers, split.workers);
+        assert_int_equal(b->worker, worker);
+        assert_int_equal(b->lost, 0);
         free(other.order);
     }
     free(r.order);
@@ -340,7 +383,7 @@ int main(void)
         cmocka_unit_test(test_orders),        cmocka_unit_test(test_slices),
         cmocka_unit_test(test_displaced),     cmocka_unit_test(test_long),
         cmocka_unit_test(test_contradiction), cmocka_unit_test(test_last),
-        cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_liked),         cmocka_unit_test(test_nothing_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
