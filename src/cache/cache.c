@@ -247,9 +247,9 @@ static void shorten(void *arg, uint32_t file)
     fb_files_unref(files, file, 1);
 }
 
-unsigned fb_volumes_enter(struct fb_cache *cache, uint16_t source,
-                          struct fb_volume *ret_volumes[FB_VOLUMES_MAX])
+void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file)
 {
+    struct fb_volume *told[FB_VOLUMES_MAX];
     struct fb_list *it, *tmp;
     unsigned count = 0;
 
@@ -259,18 +259,10 @@ unsigned fb_volumes_enter(struct fb_cache *cache, uint16_t source,
 
         if (v->id == source && v->config.retired && count < FB_VOLUMES_MAX) {
             v->busy++;
-            ret_volumes[count++] = v;
+            told[count++] = v;
         }
     }
     fb_mutex_unlock(&cache->fetch_lock);
-    return count;
-}
-
-void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file)
-{
-    struct fb_volume *told[FB_VOLUMES_MAX];
-    unsigned count = fb_volumes_enter(cache, source, told);
-
     for (unsigned i = 0; i < count; i++) {
         told[i]->config.retired(told[i]->config.arg, file);
         fb_volume_leave(told[i]);

@@ -120,9 +120,6 @@ struct fb_volume_config {
     /* Tells the door that a record is no longer current, so that the kernel may forget it. Any
      * thread, no lock held; must not wait. */
     void (*retired)(void *arg, uint32_t file);
-    /* Optional, likewise: there is something under a path that may have been said not to exist. Not
-     * told to who made it. */
-    void (*appeared)(void *arg, const char *path);
     void *arg;
 };
 
@@ -172,8 +169,6 @@ void fb_cache_forget(struct fb_volume *volume, const char *path);
 void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr);
 /* The same of a path and everything below it: a directory that went, or came. */
 void fb_cache_changed_below(struct fb_volume *volume, const char *path);
-/* Something was made where nothing was. */
-void fb_cache_appeared(struct fb_volume *volume, const char *path);
 
 /* What was asked of the source after this, and before anybody changed anything, can be learned. */
 uint64_t fb_cache_moment(const struct fb_volume *volume);

@@ -138,10 +138,6 @@ void fb_fetch_cancel(struct fb_cache *cache);
 
 /* Tells the doors of all volumes of a source that a record is no longer current. */
 void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file);
-/* Up to FB_VOLUMES_MAX volumes of a source that have a door to tell, each entered: the caller
- * leaves them. */
-FB_MUST_CHECK unsigned fb_volumes_enter(struct fb_cache *cache, uint16_t source,
-                                        struct fb_volume *ret_volumes[FB_VOLUMES_MAX]);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);

@@ -355,18 +355,6 @@ void fb_cache_changed_below(struct fb_volume *volume, const char *path)
     fb_files_visit(volume->cache->files, volume->id, path, drop_visited, volume);
 }
 
-void fb_cache_appeared(struct fb_volume *volume, const char *path)
-{
-    struct fb_volume *told[FB_VOLUMES_MAX];
-    unsigned count = fb_volumes_enter(volume->cache, volume->id, told);
-
-    for (unsigned i = 0; i < count; i++) {
-        if (told[i] != volume && told[i]->config.appeared)
-            told[i]->config.appeared(told[i]->config.arg, path);
-        fb_volume_leave(told[i]);
-    }
-}
-
 void fb_meta_cancel(struct fb_cache *cache)
 {
     struct fb_list cancelled, *it, *tmp, *w, *wtmp;

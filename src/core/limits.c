@@ -21,6 +21,7 @@
 #include "base/attr.h"
 #include "core/mem.h"
 
+#define TASK_EXITING    4u /* PF_EXITING, of the kernel */
 #define CPUS_MAX        (1 << 16)
 #define CGROUP_LINES    256
 #define CGROUP_DEPTH    128
@@ -213,6 +214,21 @@ static ssize_t read_of_task(uint32_t tid, const char *name, char *text, size_t s
     n = fd < 0 ? -1 : read(fd, text, size - 1);
     text[n > 0 ? n : 0] = '\0';
     return n;
+}
+
+bool fb_task_is_exiting(uint32_t tid)
+{
+    unsigned flags = 0;
+    char text[1024];
+    const char *at;
+
+    if (read_of_task(tid, "stat", text, sizeof text) <= 0)
+        return true;
+    /* After the name: state, parent, group, session, terminal, its group, flags. */
+    at = strrchr(text, ')');
+    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1) /* NOLINT */
+        return false;
+    return flags & TASK_EXITING;
 }
 
 uint32_t fb_task_process(uint32_t tid)

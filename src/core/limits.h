@@ -16,6 +16,9 @@ uint64_t fb_memory_limit(const char *root);
  * kernel arranges for every fatal signal). */
 bool fb_task_is_dying(uint32_t tid);
 
+/* The task ends, or has ended: nobody hears what it closes now. */
+bool fb_task_is_exiting(uint32_t tid);
+
 /* The process that a thread belongs to; the thread itself when nobody can tell any more. */
 uint32_t fb_task_process(uint32_t tid);
 

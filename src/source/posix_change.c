@@ -139,27 +139,28 @@ int fb_posix_setxattr(int root, struct fb_source_job *job)
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* Devices are nobody's business here: the doors do not open them. */
-static int make_node(int parent, const char *name, const struct fb_source_job *job)
+static int make_node(int parent, const char *name, uint32_t mode)
 {
-    switch (job->mode & S_IFMT) {
+    switch (mode & S_IFMT) {
     case S_IFDIR:
-        return mkdirat(parent, name, job->mode & 07777);
+        return mkdirat(parent, name, mode & 07777);
     case S_IFREG:
     case S_IFIFO:
     case S_IFSOCK:
-        return mknodat(parent, name, job->mode, 0);
+        return mknodat(parent, name, mode, 0);
     default:
         errno = EPERM;
         return -1;
     }
 }
 
-static void hand_over_below(int parent, const char *name, const struct fb_source_job *job)
+static void hand_over_below(int parent, const char *name, const struct fb_source_job *job,
+                            uint32_t mode)
 {
     FB_AUTO_CLOSE int fd = openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd >= 0)
-        fb_posix_hand_over(fd, parent, job, job->mode);
+        fb_posix_hand_over(fd, parent, job, mode);
 }
 
 int fb_posix_mknod(int root, struct fb_source_job *job)
@@ -167,12 +168,14 @@ int fb_posix_mknod(int root, struct fb_source_job *job)
     FB_AUTO_CLOSE int parent = -1;
     char name[FB_NAME_MAX + 1];
     int r = fb_posix_open_parent(root, job->path, &parent, name);
+    uint32_t mode;
 
     if (r != 0)
         return r;
-    if (make_node(parent, name, job) < 0)
+    mode = fb_posix_mode(parent, job);
+    if (make_node(parent, name, mode) < 0)
         return fb_posix_errno();
-    hand_over_below(parent, name, job);
+    hand_over_below(parent, name, job, mode);
     return look_below(parent, name, job);
 }
 
@@ -186,7 +189,7 @@ int fb_posix_symlink(int root, struct fb_source_job *job)
         return r;
     if (symlinkat(job->path2, parent, name) < 0)
         return fb_posix_errno();
-    hand_over_below(parent, name, job);
+    hand_over_below(parent, name, job, 0);
     return look_below(parent, name, job);
 }
 

@@ -23,16 +23,29 @@ static int handle_errno(void)
 }
 
 /* A default ACL decides about the mode by itself. */
+static bool has_default_acl(int dir)
+{
+    char path[FB_POSIX_PROC_SIZE];
+
+    fb_posix_proc_path(path, dir);
+    return getxattr(path, ACL_DEFAULT, NULL, 0) > 0;
+}
+
+uint32_t fb_posix_mode(int parent, const struct fb_source_job *job)
+{
+    if (!(job->mode & job->umask) || has_default_acl(parent))
+        return job->mode;
+    return job->mode & ~job->umask;
+}
+
 static void keep_mode(int fd, int parent, const struct stat *st, uint32_t mode)
 {
-    char path[FB_POSIX_PROC_SIZE], parent_path[FB_POSIX_PROC_SIZE];
+    char path[FB_POSIX_PROC_SIZE];
     uint32_t want = mode & 07777;
 
     if (S_ISDIR(st->st_mode))
         want |= st->st_mode & S_ISGID;
-    fb_posix_proc_path(parent_path, parent);
-    if ((st->st_mode & 07777) == want || S_ISLNK(st->st_mode) ||
-        getxattr(parent_path, ACL_DEFAULT, NULL, 0) > 0)
+    if ((st->st_mode & 07777) == want || S_ISLNK(st->st_mode) || has_default_acl(parent))
         return;
     fb_posix_proc_path(path, fd);
     /* Where the source refuses, the mode is what the daemon may give. */
@@ -60,13 +73,14 @@ static int make_file(int root, struct fb_source_job *job, int *ret_fd)
     FB_AUTO_CLOSE int parent = -1;
     char name[FB_NAME_MAX + 1];
     int r = fb_posix_open_parent(root, job->path, &parent, name);
+    uint32_t mode;
 
     if (r != 0)
         return r;
-    *ret_fd =
-        openat(parent, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, job->mode & 07777);
+    mode = fb_posix_mode(parent, job) & 07777;
+    *ret_fd = openat(parent, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (*ret_fd >= 0) {
-        fb_posix_hand_over(*ret_fd, parent, job, job->mode);
+        fb_posix_hand_over(*ret_fd, parent, job, mode);
         return 0;
     }
     if (errno == EEXIST && !(job->flags & O_EXCL))

@@ -161,7 +161,8 @@ struct fb_source_job {
     char name[FB_NAME_MAX + 1];
     uint32_t flags; /* as the operation says */
     uint32_t mode;
-    uint32_t set; /* enum fb_source_set */
+    uint32_t umask; /* taken from mode, unless the directory has a default ACL */
+    uint32_t set;   /* enum fb_source_set */
     uint64_t length;
     const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
                                  * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */

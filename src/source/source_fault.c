@@ -243,6 +243,7 @@ static struct fb_source_job *inner_job(const struct fb_source_job *outer)
     job->urgent = outer->urgent;
     job->flags = outer->flags;
     job->mode = outer->mode;
+    job->umask = outer->umask;
     job->set = outer->set;
     job->length = outer->length;
     job->attr = outer->attr;

@@ -95,6 +95,17 @@ void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_a
     fb_cache_changed(mount->volume, path, attr);
 }
 
+void fb_changed_gone(struct fb_mount *mount, const char *path)
+{
+    uint32_t id = fb_files_find(mount->files, fb_volume_id(mount->volume), path);
+
+    if (id != FB_FILE_NONE) {
+        fb_node_set_flags(mount->nodes, id, FB_NODE_GONE, 0);
+        fb_files_unref(mount->files, id, 1);
+    }
+    fb_cache_changed(mount->volume, path, NULL);
+}
+
 void fb_changed_parent(struct fb_mount *mount, const char *path)
 {
     char above[FB_PATH_MAX];
@@ -130,8 +141,6 @@ void fb_change_reply_entry(struct fb_change *change, struct fb_source_job *job)
     if (rc == 0)
         rc = fb_entry_make(mount, id, parent, &job->attr, fb_files_valid_until(mount->files, id),
                            &entry);
-    if (job->result == 0)
-        fb_cache_appeared(mount->volume, path);
     fb_changed_parent(mount, path);
     if (rc < 0)
         fuse_reply_err(change->req, -rc);
@@ -160,6 +169,5 @@ void fb_publish(struct fb_change *change, const struct fb_source_job *job)
             fb_cache_fill(mount->volume, id, (const uint8_t *)job->data, job->data_len);
         fb_files_unref(mount->files, id, 1);
     }
-    fb_cache_appeared(mount->volume, path);
     fb_changed_parent(mount, path);
 }

@@ -68,6 +68,7 @@ enum fb_node_flag {
     FB_NODE_NO_DEFAULT_ACL = 4, /* nor a default one */
     FB_NODE_NO_LABEL = 8,       /* nor a security label */
     FB_NODE_LIVE = 16,          /* see live.c */
+    FB_NODE_GONE = 32,          /* its name was removed, or given to another, through this mount */
     FB_NODE_NO_XATTRS = FB_NODE_NO_ACL | FB_NODE_NO_DEFAULT_ACL | FB_NODE_NO_LABEL,
 };
 
@@ -336,6 +337,7 @@ FB_MUST_CHECK bool fb_child_path(fuse_req_t req, fuse_ino_t parent, const char *
                                  char buf[FB_PATH_MAX]);
 
 /* What everybody is to forget. */
+void fb_changed_gone(struct fb_mount *mount, const char *path);
 void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_attr *attr);
 void fb_changed_parent(struct fb_mount *mount, const char *path);
 
@@ -407,8 +409,6 @@ void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
 /* The record is no longer current; never waits. The caller has a reference, or the kernel knows
  * it. */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
-/* A name in a directory that the kernel may know is to be looked up anew; never waits. */
-void fb_notifier_name(struct fb_notifier *notifier, uint32_t parent, const char *name);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
 

@@ -31,28 +31,6 @@ static void retired(void *arg, uint32_t file)
     fb_notifier_retired(mount->notifier, file);
 }
 
-/* Through another mount. Its parent is a node of ours if the kernel may know that there is
- * nothing. */
-static void appeared(void *arg, const char *path)
-{
-    struct fb_mount *mount = arg;
-    char above[FB_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    size_t len = slash ? (size_t)(slash - path) : 0;
-    uint32_t parent;
-
-    memcpy(above, path, len);
-    above[len] = '\0';
-    parent = fb_files_find(mount->files, fb_volume_id(mount->volume), above);
-    if (parent == FB_FILE_NONE)
-        return;
-    if (len == 0)
-        fb_notifier_name(mount->notifier, 0, path);
-    else if (fb_node_known(mount->nodes, parent, NULL))
-        fb_notifier_name(mount->notifier, parent, slash + 1);
-    fb_files_unref(mount->files, parent, 1);
-}
-
 static void drop(void *arg, uint32_t id)
 {
     struct fb_mount *mount = arg;
@@ -127,7 +105,6 @@ static int attach(struct fb_mount *mount, struct fb_source *source, struct fb_er
         .timeout_ns = mount->config.timeout_ns,
         .bypass = mount->config.bypass,
         .retired = retired,
-        .appeared = appeared,
         .arg = mount,
     };
     struct fb_attr attr;

@@ -10,8 +10,11 @@
  * it open or mapped goes on with it; they go when the last of them lets go. A directory or link
  * also loses its listing, target, attributes and ACLs.
  *
- * A live node (live.c) keeps its name as long as a program has it open for writing: then the name
- * only expires, so that the next look-up asks and finds the same node.
+ * The name is not told of what programs change or remove through this mount: the kernel knows, and
+ * the source is asked at every use of a live node (live.c). To tell it would take the lock of the
+ * directory, which a program holds while it waits for the answer to its rename; were the daemon
+ * killed then, the thread that waits for the lock would keep the connection open, and the two would
+ * wait for ever.
  *
  * The queue is bounded. When it overflows, all names in the root directory are invalidated instead,
  * and with them everything: costly, but never wrong.
@@ -27,16 +30,8 @@
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
-/* A record, with a reference, or a name in a directory. */
-struct item {
-    uint32_t id;
-    uint32_t parent;
-    char *name;
-};
-
 struct fb_notifier {
     struct fb_mount *mount;
-    bool no_expiry; /* the kernel lacks FUSE_NOTIFY_EXPIRE_ENTRY; the thread's own */
     pthread_t thread;
     bool started;
 
@@ -51,7 +46,7 @@ struct fb_notifier {
     bool busy;
     unsigned head;
     unsigned count;
-    struct item queue[FB_FUSE_NOTIFY_MAX];
+    uint32_t queue[FB_FUSE_NOTIFY_MAX]; /* records, with a reference each */
 };
 
 int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier)
@@ -68,29 +63,28 @@ int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier
     return 0;
 }
 
-static void end_item(struct fb_notifier *n, struct item *item)
-{
-    if (item->id != FB_FILE_NONE)
-        fb_files_unref(n->mount->files, item->id, 1);
-    free(fb_steal(item->name));
-}
-
 void fb_notifier_destroy(struct fb_notifier *n)
 {
     if (!n)
         return;
     for (unsigned i = 0; i < n->count; i++)
-        end_item(n, &n->queue[(n->head + i) % FB_FUSE_NOTIFY_MAX]);
+        fb_files_unref(n->mount->files, n->queue[(n->head + i) % FB_FUSE_NOTIFY_MAX], 1);
     fb_cond_destroy(&n->idle);
     fb_cond_destroy(&n->wake);
     fb_mutex_destroy(&n->lock);
     free(n);
 }
 
-static void add(struct fb_notifier *n, struct item item)
+void fb_notifier_retired(struct fb_notifier *n, uint32_t id)
 {
+    struct fb_files *files = n->mount->files;
     bool queued = false, log = false;
+    size_t len;
 
+    fb_files_path(files, id, &len);
+    if (len > 0 && !fb_node_known(n->mount->nodes, id, NULL))
+        return;
+    fb_files_ref(files, id, 1);
     fb_mutex_lock(&n->lock);
     if (n->stop || n->overflow) {
         /* Nobody listens, or everything goes anyway. */
@@ -99,36 +93,16 @@ static void add(struct fb_notifier *n, struct item item)
         n->logged = true;
         n->overflow = true;
     } else {
-        n->queue[(n->head + n->count++) % FB_FUSE_NOTIFY_MAX] = item;
+        n->queue[(n->head + n->count++) % FB_FUSE_NOTIFY_MAX] = id;
         queued = true;
     }
     fb_cond_signal(&n->wake);
     fb_mutex_unlock(&n->lock);
     if (!queued)
-        end_item(n, &item);
+        fb_files_unref(files, id, 1);
     if (log)
         fb_log_info("%s: many files changed at once, the kernel forgets all names",
                     n->mount->config.mountpoint);
-}
-
-void fb_notifier_retired(struct fb_notifier *n, uint32_t id)
-{
-    size_t len;
-
-    fb_files_path(n->mount->files, id, &len);
-    if (len > 0 && !fb_node_known(n->mount->nodes, id, NULL))
-        return;
-    fb_files_ref(n->mount->files, id, 1);
-    add(n, (struct item){.id = id});
-}
-
-void fb_notifier_name(struct fb_notifier *n, uint32_t parent, const char *name)
-{
-    struct item item = {.parent = parent, .name = fb_strdup(name)};
-
-    /* Without memory the name is believed until it expires. */
-    if (item.name)
-        add(n, item);
 }
 
 void fb_notifier_shed(struct fb_notifier *n, bool hard)
@@ -149,23 +123,6 @@ static const char *last_component(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static void expire_name(struct fb_notifier *n, uint32_t parent, const char *name)
-{
-    struct fuse_session *session = n->mount->session;
-    fuse_ino_t ino = (fuse_ino_t)parent + FUSE_ROOT_ID;
-    int rc = -ENOSYS;
-
-    if (!n->no_expiry)
-        rc = fuse_lowlevel_notify_expire_entry(session, ino, name, strlen(name),
-                                               FUSE_LL_EXPIRE_ONLY);
-    if (rc == -ENOSYS || rc == -EINVAL) {
-        n->no_expiry = true;
-        rc = fuse_lowlevel_notify_inval_entry(session, ino, name, strlen(name));
-    }
-    if (rc < 0 && rc != -ENOENT)
-        fb_log_debug("%s: expiring %s: %s", n->mount->config.mountpoint, name, fb_strerror(rc));
-}
-
 /* ENOENT: the kernel had forgotten it by itself. */
 void fb_notify_entry(struct fb_mount *mount, uint32_t id, uint32_t parent)
 {
@@ -179,9 +136,8 @@ void fb_notify_entry(struct fb_mount *mount, uint32_t id, uint32_t parent)
         fb_log_debug("%s: invalidating %s: %s", mount->config.mountpoint, path, fb_strerror(rc));
 }
 
-static void tell(struct fb_notifier *n, uint32_t id)
+static void tell(struct fb_mount *mount, uint32_t id)
 {
-    struct fb_mount *mount = n->mount;
     struct fb_attr attr;
     uint32_t parent;
     size_t len;
@@ -195,9 +151,7 @@ static void tell(struct fb_notifier *n, uint32_t id)
         /* A negative offset leaves the pages. */
         rc = fuse_lowlevel_notify_inval_inode(mount->session, fb_ino_of(id),
                                               S_ISREG(attr.mode) ? -1 : 0, 0);
-        if (fb_is_live(mount, id))
-            expire_name(n, parent, last_component(fb_files_path(mount->files, id, NULL)));
-        else
+        if (!(fb_node_flags(mount->nodes, id) & (FB_NODE_LIVE | FB_NODE_GONE)))
             fb_notify_entry(mount, id, parent);
     } else {
         rc = 0;
@@ -246,11 +200,11 @@ static void tell_everything(struct fb_mount *mount)
 static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
 {
     struct fb_mount *mount = n->mount;
-    struct item item = {.id = FB_FILE_NONE};
-    bool everything = false, one = n->count > 0, hard = n->shed_hard;
+    uint32_t id = FB_FILE_NONE;
+    bool everything = false, hard = n->shed_hard;
 
-    if (one) {
-        item = n->queue[n->head];
+    if (n->count > 0) {
+        id = n->queue[n->head];
         n->head = (n->head + 1) % FB_FUSE_NOTIFY_MAX;
         n->count--;
     } else if (n->overflow) {
@@ -263,12 +217,9 @@ static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
     }
     n->busy = true;
     fb_mutex_unlock(&n->lock);
-    if (one) {
-        if (item.name)
-            expire_name(n, item.parent, item.name);
-        else
-            tell(n, item.id);
-        end_item(n, &item);
+    if (id != FB_FILE_NONE) {
+        tell(mount, id);
+        fb_files_unref(mount->files, id, 1);
     } else if (everything) {
         tell_everything(mount);
     } else {
@@ -277,7 +228,7 @@ static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
     fb_mutex_lock(&n->lock);
     n->busy = false;
     /* Who asked meanwhile has been served by this round. */
-    if (!one && !everything)
+    if (id == FB_FILE_NONE && !everything)
         n->shed = n->shed_hard;
     return true;
 }

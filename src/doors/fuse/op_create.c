@@ -58,7 +58,6 @@ static void created(struct fb_change *change, struct fb_source_job *job)
     if (rc == 0) {
         change->handle = fb_handle_new(mount, job, FB_FILE_NONE, (fi->flags & O_APPEND) != 0);
         rc = change->handle ? make_entry(change, job, &entry) : -ENOMEM;
-        fb_cache_appeared(mount->volume, job->path);
         if (!change->handle)
             fb_source_close_handle(mount, job->handle);
     }
@@ -93,6 +92,7 @@ void fb_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
     change->fi = *fi;
     job->flags = ((uint32_t)fi->flags & OPEN_FLAGS) | O_CREAT;
     job->mode = mode;
+    job->umask = fuse_req_ctx(req)->umask;
     fb_change_submit(change, job, false, created);
 }
 

@@ -1,7 +1,7 @@
 /*
  * GETATTR. What is known of a regular file's record is its version and never changes, unless the
- * node is live: then the source is asked. Directories and links are asked for anew once they have
- * outlived the TTL.
+ * node is live: then the source is asked. (The kernel does not say whether somebody asks by name or
+ * by descriptor.) Directories and links are asked for anew once they have outlived the TTL.
  */
 #include <errno.h>
 

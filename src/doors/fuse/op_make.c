@@ -21,6 +21,7 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
         return;
     change->parent = fb_parent_of(parent);
     job->mode = mode;
+    job->umask = fuse_req_ctx(req)->umask;
     fb_change_submit(change, job, false, fb_change_reply_entry);
 }
 

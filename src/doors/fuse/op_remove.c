@@ -12,7 +12,7 @@ static void removed(struct fb_change *change, struct fb_source_job *job)
     if (job->result == 0)
         fb_live_removed(mount, job->path);
     if (job->result == 0 || job->result == -ENOENT || fb_source_is_outage(job->result)) {
-        fb_cache_changed(mount->volume, job->path, NULL);
+        fb_changed_gone(mount, job->path);
         fb_changed_parent(mount, job->path);
     }
     fuse_reply_err(change->req, -job->result);

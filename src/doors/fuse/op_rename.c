@@ -5,27 +5,20 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
-
-static const char *last_component(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
 
 static void forget_paths(struct fb_change *change, const struct fb_source_job *job)
 {
     struct fb_volume *volume = change->mount->volume;
 
     if (change->file != FB_FILE_NONE) {
-        fb_cache_changed(volume, job->path, NULL);
-        fb_cache_changed(volume, job->path2, NULL);
+        fb_changed_gone(change->mount, job->path);
+        fb_changed_gone(change->mount, job->path2);
     } else {
+        fb_changed_gone(change->mount, job->path2);
         fb_cache_changed_below(volume, job->path);
         fb_cache_changed_below(volume, job->path2);
     }
@@ -42,12 +35,6 @@ static void renamed(struct fb_change *change, struct fb_source_job *job)
         fb_live_moved(mount, job->path, job->path2, exchange, change->file);
     if (job->result == 0 || job->result == -ENOENT || fb_source_is_outage(job->result))
         forget_paths(change, job);
-    if (job->result == 0) {
-        fb_cache_appeared(mount->volume, job->path2);
-        fb_notifier_name(mount->notifier, change->parent2, last_component(job->path2));
-        if (exchange)
-            fb_notifier_name(mount->notifier, change->parent, last_component(job->path));
-    }
     fuse_reply_err(change->req, -job->result);
     if (change->file != FB_FILE_NONE)
         fb_files_unref(mount->files, change->file, 1);
@@ -92,8 +79,6 @@ void fb_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_
         fb_request_free(mount, change);
         return;
     }
-    change->parent = fb_parent_of(parent);
-    change->parent2 = fb_parent_of(new_parent);
     /* What is exchanged may be one of each kind. */
     if (!(flags & RENAME_EXCHANGE))
         change->file = file_at(mount, from);

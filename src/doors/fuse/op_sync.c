@@ -1,12 +1,17 @@
 /*
  * FLUSH, FSYNC, RELEASE: the source is asked to say that it has the bytes.
  *
- * FLUSH comes at every close() and its answer is close()'s. RELEASE comes after the last one, and
+ * FLUSH comes at every close() and its answer is close()'s. It may take long: a network file system
+ * writes back. But a program that was killed cannot end before it is answered, and hears nothing
+ * more: that one has the usual deadline.
+ *
+ * RELEASE comes after the last one, and
  * nobody hears its answer: what goes wrong there is logged. From then on the name leads to a new
  * record (live.c).
  */
 #include <errno.h>
 
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
@@ -18,7 +23,7 @@ static void committed(struct fb_change *change, struct fb_source_job *job)
     fuse_reply_err(change->req, -job->result);
 }
 
-static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t flags)
+static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t flags, bool lengthy)
 {
     struct fb_handle *handle = fb_handle_of(fi);
     struct fb_source_job *job;
@@ -34,19 +39,22 @@ static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t fla
     change->handle = handle;
     job->handle = handle->source;
     job->flags = flags;
-    fb_change_submit(change, job, true, committed);
+    fb_change_submit(change, job, lengthy, committed);
 }
 
 void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    const struct fb_handle *handle = fb_handle_of(fi);
+    bool unheard = handle && !handle->direct && fb_task_is_exiting(fb_caller_of(req).pid);
+
     (void)ino;
-    commit(req, fi, FB_COMMIT_FLUSH);
+    commit(req, fi, FB_COMMIT_FLUSH, !unheard);
 }
 
 void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
     (void)ino;
-    commit(req, fi, FB_COMMIT_SYNC | (datasync ? FB_COMMIT_DATA : 0));
+    commit(req, fi, FB_COMMIT_SYNC | (datasync ? FB_COMMIT_DATA : 0), true);
 }
 
 /* What is made, removed or renamed is with the source when its answer comes. */
@@ -100,5 +108,5 @@ void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     change->handle = handle;
     job->handle = handle->source;
     job->flags = FB_COMMIT_LAST;
-    fb_change_submit(change, job, true, released);
+    fb_change_submit(change, job, handle->direct, released);
 }

@@ -81,7 +81,8 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
     if (mount->config.read_only)
         conn->want &= ~(unsigned)FUSE_CAP_AUTO_INVAL_DATA;
     conn->want &= ~(unsigned)(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_WRITEBACK_CACHE);
-    want(conn, FUSE_CAP_ATOMIC_O_TRUNC);
+    /* The umask is the source's to apply: not below a default ACL. */
+    want(conn, FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_DONT_MASK);
     if (conn->max_write > FB_FUSE_WRITE_MAX)
         conn->max_write = FB_FUSE_WRITE_MAX;
     if (fb_mount_is_static(mount)) {
