@@ -1,10 +1,10 @@
 /*
  * forebay bench patterns: is every kind of stream recognised, and what does it cost?
  *
- * Streams are generated (stream/synth.h) and fed to a tree like any access; the verdict is read when
- * the node has had one window of visits (a cycle: when it has come round). Every setting is tried
- * on the same streams. The paper's own test (a majority of equal steps, else Kolmogorov-Smirnov of
- * the gaps, nothing else) is run beside ours on the same visits.
+ * Streams are generated (stream/synth.h) and fed to a tree like any access; the verdict is read
+ * when the node has had one window of visits (a cycle: when it has come round). Every setting is
+ * tried on the same streams. The paper's own test (a majority of equal steps, else
+ * Kolmogorov-Smirnov of the gaps, nothing else) is run beside ours on the same visits.
  */
 #include <errno.h>
 #include <jansson.h>

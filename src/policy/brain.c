@@ -32,8 +32,17 @@ struct prefetcher {
     struct fb_prefetch state;
 };
 
+struct rule {
+    char *path; /* NULL: free */
+    size_t len;
+    uint16_t source;
+    enum fb_keep keep;
+};
+
 struct fb_brain {
     struct fb_brain_config config;
+    struct rule rule[FB_BRAIN_RULES];
+    unsigned rules; /* in use */
     struct fb_streams *streams;
     struct stream stream[FB_BRAIN_STREAMS];
     uint16_t recall[RECALL];
@@ -73,6 +82,8 @@ void fb_brain_free(struct fb_brain *b)
 {
     if (!b)
         return;
+    for (unsigned i = 0; i < FB_BRAIN_RULES; i++)
+        free(b->rule[i].path);
     fb_streams_free(b->streams);
     free(b);
 }
@@ -82,11 +93,94 @@ struct fb_streams *fb_brain_streams(struct fb_brain *b)
     return b->streams;
 }
 
+/* ---- rules ---- */
+
+/* A rule's stream has the rule where others have a node. Ids of nodes are beyond 32 bits. */
+#define RULE_NODE 0xffffff00ULL
+
+static const struct rule *rule_of(const struct fb_brain *b, uint64_t node)
+{
+    uint64_t i = node - RULE_NODE;
+
+    return node >= RULE_NODE && i < FB_BRAIN_RULES && b->rule[i].path ? &b->rule[i] : NULL;
+}
+
+static bool is_rule(uint64_t node)
+{
+    return node >= RULE_NODE && node < RULE_NODE + FB_BRAIN_RULES;
+}
+
+static struct rule *find_rule(struct fb_brain *b, uint16_t source, const char *path)
+{
+    for (unsigned i = 0; i < FB_BRAIN_RULES; i++) {
+        struct rule *r = &b->rule[i];
+
+        if (r->path && r->source == source && strcmp(r->path, path) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+int fb_brain_rule(struct fb_brain *b, uint16_t source, const char *path, enum fb_keep keep)
+{
+    struct rule *r = find_rule(b, source, path);
+
+    if (strlen(path) >= FB_BRAIN_RULE_MAX)
+        return -ENAMETOOLONG;
+    for (unsigned i = 0; !r && i < FB_BRAIN_RULES; i++) {
+        if (!b->rule[i].path)
+            r = &b->rule[i];
+    }
+    if (!r)
+        return -ENOSPC;
+    if (!r->path) {
+        r->path = fb_strdup(path);
+        if (!r->path)
+            return -ENOMEM;
+        r->len = strlen(path);
+        r->source = source;
+        b->rules++;
+    }
+    r->keep = keep;
+    return 0;
+}
+
+bool fb_brain_unrule(struct fb_brain *b, uint16_t source, const char *path)
+{
+    struct rule *r = find_rule(b, source, path);
+
+    if (!r)
+        return false;
+    free(r->path);
+    *r = (struct rule){0};
+    b->rules--;
+    return true;
+}
+
+/* The node of the longest that fits; 0: none. */
+static uint64_t rule_for(const struct fb_brain *b, const struct fb_fact *fact)
+{
+    const struct rule *best = NULL;
+
+    for (unsigned i = 0; b->rules && i < FB_BRAIN_RULES; i++) {
+        const struct rule *r = &b->rule[i];
+
+        if (!r->path || r->source != fact->source || r->len > fact->path_len ||
+            memcmp(r->path, fact->path, r->len) != 0)
+            continue;
+        if (r->len && r->len < fact->path_len && fact->path[r->len] != '/')
+            continue;
+        if (!best || r->len > best->len)
+            best = r;
+    }
+    return best ? RULE_NODE + (uint64_t)(best - b->rule) : 0;
+}
+
 /* ---- streams ---- */
 
 static bool info_of(const struct fb_brain *b, const struct stream *s, struct fb_stream_info *info)
 {
-    return s->node && fb_streams_get(b->streams, s->node, info);
+    return s->node && !is_rule(s->node) && fb_streams_get(b->streams, s->node, info);
 }
 
 static uint64_t data_bytes(const struct stream *s, const struct fb_stream_info *info)
@@ -96,8 +190,11 @@ static uint64_t data_bytes(const struct stream *s, const struct fb_stream_info *
 
 static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
 {
+    const struct rule *rule = rule_of(b, s->node);
     struct fb_stream_info info;
 
+    if (rule)
+        return rule->keep;
     if (b->config.no_keep || !info_of(b, s, &info))
         return FB_KEEP_LRU;
     return fb_keep_for((enum fb_pattern)info.verdict.pattern);
@@ -261,12 +358,14 @@ static void count_bytes(struct stream *s, const struct fb_fed *fed, uint64_t byt
 void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
                      struct fb_brain_answer *answer)
 {
+    uint64_t owner = rule_for(b, &access->fact);
     struct fb_fed fed;
     struct stream *s;
 
     fb_streams_feed(b->streams, &access->fact, &fed);
-    *answer =
-        (struct fb_brain_answer){.stream = stream_of(b, fb_streams_fed_owner(b->streams, &fed))};
+    if (!owner)
+        owner = fb_streams_fed_owner(b->streams, &fed);
+    *answer = (struct fb_brain_answer){.stream = stream_of(b, owner)};
     s = &b->stream[answer->stream];
     if (s->has_ended) {
         s->has_ended = false;
@@ -341,6 +440,8 @@ static void end_streams(struct fb_brain *b, int64_t now_ns)
 
         if (!s->lives)
             continue;
+        if (rule_of(b, s->node))
+            continue;
         if (!info_of(b, s, &info)) {
             s->has_ended = true;
             s->node = 0;
@@ -363,7 +464,7 @@ static void begin_round(struct fb_brain *b, int64_t now_ns)
         if (!s->lives)
             continue;
         s->idle_rounds = s->ghost.requests ? 0 : s->idle_rounds + 1;
-        if (i > 0 && s->idle_rounds > IDLE_ROUNDS && !b->config.no_ttl)
+        if (i > 0 && s->idle_rounds > IDLE_ROUNDS && !b->config.no_ttl && !rule_of(b, s->node))
             s->has_ended = true;
         s->rate = s->ghost.requests / seconds;
         s->ghost_share = fb_ghost_round(&s->ghost);
@@ -391,8 +492,9 @@ bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_str
     info_of(b, s, &info);
     p = &b->prefetcher[(s->node ^ s->node >> 32) % PREFETCHERS];
     *ret_stream = (struct fb_brain_stream){
-        .node = s->node,
+        .node = is_rule(s->node) ? 0 : s->node,
         .has_ended = s->has_ended,
+        .by_rule = rule_of(b, s->node) != NULL,
         .keep = keep_of(b, s),
         .quota_bytes = s->quota,
         .used_bytes = s->used,

@@ -4,7 +4,7 @@
  * A cache (the daemon's, the simulator's) holds items and tells the brain of every access, every
  * item that comes and every one that goes. The brain says which stream an item belongs to, whether
  * to keep it, who gives when room is needed, and what to fetch ahead. It holds no items and no
- * bytes, does no I/O, and may be late: a cache that does not ask goes on with what it was told last.
+ * bytes, does no I/O, and may be late: a cache that does not ask goes on with what it was told.
  *
  *     fb_brain_access     an access: whose item, and what to fetch ahead
  *     fb_brain_admits     a fetched item: keep it?
@@ -83,8 +83,9 @@ enum fb_went {
 };
 
 struct fb_brain_stream {
-    uint64_t node; /* 0: none any more, or stream 0 */
+    uint64_t node; /* 0: none any more, or stream 0, or a rule's */
     bool has_ended;
+    bool by_rule;
     enum fb_keep keep;
     uint64_t quota_bytes;
     uint64_t used_bytes;
@@ -113,6 +114,17 @@ void fb_brain_went(struct fb_brain *brain, uint32_t stream, uint64_t key, uint64
 
 /* An item that came of a want was read for the first time, or went unread. */
 void fb_brain_prefetched(struct fb_brain *brain, uint16_t origin, bool was_used);
+
+/* A user's word: what is at and below `path` (no slash at either end; "" is all of the source) is a
+ * stream of its own, kept like that; the longest path that fits counts. -ENOSPC: there are
+ * FB_BRAIN_RULES already; -ENAMETOOLONG. */
+#define FB_BRAIN_RULES    64
+#define FB_BRAIN_RULE_MAX 1024
+FB_MUST_CHECK int fb_brain_rule(struct fb_brain *brain, uint16_t source, const char *path,
+                                enum fb_keep keep);
+
+/* As it was before: by pattern. False when there was no such rule. */
+bool fb_brain_unrule(struct fb_brain *brain, uint16_t source, const char *path);
 
 /* Which stream gives when `stream` (which may be the one) needs room. FB_BRAIN_ANYONE when space is
  * not divided: the least recently used item of all goes. */

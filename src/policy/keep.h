@@ -1,7 +1,7 @@
 /*
  * policy/keep.h - what a stream keeps, by its pattern (IGTCache, section 3.3).
  *
- *     sequential  eager    an item goes as soon as it was read to its end: it will not be read again
+ *     sequential  eager    an item goes as soon as it was read to its end: nobody reads it again
  *     random      uniform  what came first stays, nothing is exchanged: any item is as good as any
  *                          other, and exchanging them throws hits away
  *     cyclic      cycle    the same; but when room must be made, the item read last goes, since it
@@ -41,8 +41,8 @@ enum fb_keep fb_keep_for(enum fb_pattern pattern);
 FB_MUST_CHECK int fb_keep_parse(const char *name, enum fb_keep *ret_keep);
 
 /* Whether an item that was fetched is worth a place, given what its stream has and may have. LRU
- * makes room for it; uniform and cycle take it while there is room. What a cycle fetches ahead takes
- * the place of the item read last. */
+ * makes room for it; uniform and cycle take it while there is room. What a cycle fetches ahead
+ * takes the place of the item read last. */
 bool fb_keep_admits(enum fb_keep keep, bool is_ahead, uint64_t used_bytes, uint64_t quota_bytes,
                     uint64_t item_bytes);
 

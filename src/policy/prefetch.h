@@ -89,7 +89,7 @@ bool fb_prefetch_wants_block(const struct fb_prefetch_config *config,
                              const struct fb_streams *streams, uint64_t node, uint32_t block,
                              uint32_t blocks);
 
-/* How many bytes of a random data set to load beyond those it has; 0: none. data_bytes 0: unknown. */
+/* How many bytes of a random data set to load beyond those it has. data_bytes 0: unknown. */
 uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
                           const struct fb_stream_info *stream, uint64_t quota_bytes,
                           uint64_t used_bytes, uint64_t data_bytes);

@@ -327,6 +327,79 @@ static void an_ended_job_gives_its_space(void **state)
     free_cache(c);
 }
 
+/* The paper's job 4: one table of each month; the brain asks for the same one of the months to
+ * come, and for no other. */
+static void months_to_come_are_wanted_by_name(void **state)
+{
+    struct fb_brain_config config = fb_brain_defaults(1000 * ITEM);
+    struct fb_brain_answer answer = {0};
+    struct fb_brain *b;
+    char path[64];
+
+    (void)state;
+    assert_int_equal(fb_brain_new(&config, &b), 0);
+    for (uint32_t i = 0; i < 150; i++) {
+        struct fb_brain_access access = {
+            .fact = {.time_ns = i * 100000000LL,
+                     .path = path,
+                     .pid = 1,
+                     .blocks = 1,
+                     .position = 7,
+                     .siblings = 10},
+            .key = i + 1,
+            .item_bytes = ITEM,
+            .pipe = {.latency_s = 0.15, .bytes_per_s = 125e6, .item_bytes = ITEM},
+        };
+
+        access.fact.path_len = (uint32_t)snprintf(path, sizeof path, "icoads/%u/10_100.csv",
+                                                  (2010 + i / 12) * 100 + 1 + i % 12);
+        fb_brain_access(b, &access, &answer);
+    }
+    assert_int_equal(answer.wants, 1);
+    assert_true(answer.want[0].by_name);
+    assert_int_equal(answer.want[0].range.first, 1);
+    assert_in_range(answer.want[0].range.count, 4, 8);
+    fb_streams_path(fb_brain_streams(b), answer.want[0].node, path, sizeof path);
+    assert_string_equal(path, "icoads");
+    assert_int_equal(answer.keep, FB_KEEP_EAGER);
+    assert_true(fb_prefetch_wants_name(&config.prefetch, fb_brain_streams(b), answer.want[0].node,
+                                       "10_100.csv", 10));
+    assert_false(fb_prefetch_wants_name(&config.prefetch, fb_brain_streams(b), answer.want[0].node,
+                                        "20_200.csv", 10));
+    fb_brain_free(b);
+}
+
+static void users_have_the_last_word(void **state)
+{
+    struct cache *c = new_cache(100, &all_parts);
+    struct fb_brain_stream s;
+    uint32_t by_rule = 0;
+
+    (void)state;
+    assert_int_equal(fb_brain_rule(c->brain, 0, "set1", FB_KEEP_NEVER), 0);
+    assert_int_equal(fb_brain_rule(c->brain, 0, "set2", FB_KEEP_EAGER), 0);
+    assert_int_equal(fb_brain_rule(c->brain, 0, "set2", FB_KEEP_LRU), 0);
+    assert_int_equal(fb_brain_rule(c->brain, 0, "set", FB_KEEP_NEVER), 0);
+    for (uint32_t i = 0; i < FILES; i++) {
+        read_file(c, 1, i, 1);
+        read_file(c, 2, i % 20, 2);
+    }
+    /* Nothing of the one is kept, the other is hit; what only begins alike is not meant. */
+    for (uint32_t i = 0; i < FILES; i++)
+        assert_int_equal(c->item[1][i].stream, NONE);
+    assert_true(hit_ratio(c, 2) > 0.95);
+    for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++)
+        by_rule += fb_brain_get(c->brain, i, &s) && s.by_rule;
+    assert_int_equal(by_rule, 2);
+    assert_true(fb_brain_unrule(c->brain, 0, "set2"));
+    assert_false(fb_brain_unrule(c->brain, 0, "set2"));
+    fb_brain_tick(c->brain, c->now_ns);
+    for (uint32_t i = 0; i < 200; i++)
+        read_file(c, 2, i % 20, 2);
+    assert_true(hit_ratio(c, 2) > 0.95);
+    free_cache(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +408,8 @@ int main(void)
         cmocka_unit_test(a_scan_is_fetched_ahead_and_leaves_nothing_behind),
         cmocka_unit_test(streams_share_by_benefit),
         cmocka_unit_test(an_ended_job_gives_its_space),
+        cmocka_unit_test(months_to_come_are_wanted_by_name),
+        cmocka_unit_test(users_have_the_last_word),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

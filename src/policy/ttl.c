@@ -12,5 +12,7 @@ int64_t fb_ttl_ns(const struct fb_stream_info *stream, int64_t base_ns)
 
 bool fb_ttl_is_over(const struct fb_stream_info *stream, int64_t base_ns, int64_t now_ns)
 {
-    return now_ns - stream->last_ns > fb_ttl_ns(stream, base_ns);
+    int64_t silent_ns = (int64_t)((uint64_t)now_ns - (uint64_t)stream->last_ns);
+
+    return silent_ns > fb_ttl_ns(stream, base_ns);
 }

@@ -85,7 +85,8 @@ static bool visit(struct fb_streams *s, uint32_t at, const struct step *step,
 {
     struct node *n = &s->nodes[at];
     struct slot *slot = find_slot(s, n->serial, fact->pid);
-    int64_t gap_ns = fact->time_ns - n->last_ns;
+    /* Times come from other processes, too, and may be anything. */
+    int64_t gap_ns = (int64_t)((uint64_t)fact->time_ns - (uint64_t)n->last_ns);
     struct fb_window *w = n->window;
     uint32_t back;
 

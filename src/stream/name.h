@@ -2,11 +2,11 @@
  * stream/name.h - where a name stands among its siblings, from the name alone.
  *
  * A reader that sorts names, or counts through them, is sequential in the order of names; but a
- * directory's listing is often not known when its files are read. So an order of 20 bits is read off
- * the name itself: the digits of its stem as one number (modulo 2^20: neighbours stay neighbours);
- * or the first five digits of a hexadecimal name; or its first four letters. Numbers rather than
- * bytes, since "2" and "10" are read in either order: counting, steps are 1; sorted by bytes, nine
- * in ten are.
+ * directory's listing is often not known when its files are read. So an order of 20 bits is read
+ * off the name itself: the digits of its stem as one number (modulo 2^20: neighbours remain
+ * neighbours); or the first five digits of a hexadecimal name; or its first four letters. Numbers
+ * rather than bytes, since "2" and "10" are read in either order: counting, steps are 1; sorted by
+ * bytes, nine in ten are.
  */
 #ifndef FB_STREAM_NAME_H
 #define FB_STREAM_NAME_H

@@ -144,7 +144,7 @@ static int32_t raw_step(const struct look *look, uint32_t i)
     return (int32_t)((e[i] >> shift) - (e[look->before[i]] >> shift));
 }
 
-/* The step forward that holds a majority, if one does (Boyer and Moore), and how often it is made. */
+/* The step forward that holds a majority, if one does (Boyer and Moore), and how often it is. */
 static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
 {
     int32_t best = 0;
@@ -165,8 +165,8 @@ static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
     return count;
 }
 
-/* Correlation of order with time: the trend of a scan whose readers are out of step with each other,
- * in whatever way. Under any law that does not move, its deviation is 1 / sqrt(n). */
+/* Correlation of order with time: the trend of a scan whose readers are out of step with each
+ * other, in whatever way. Under any law that does not move, its deviation is 1 / sqrt(n). */
 static double trend(const struct look *look)
 {
     double n = look->n, sum = 0, squares = 0, mixed = 0;
@@ -212,10 +212,12 @@ static struct steps count_steps(const struct look *look, int32_t stride)
 
 static bool is_sequential(const struct look *look, struct fb_verdict *verdict)
 {
-    uint32_t common = commonest_step(look, &verdict->stride);
-    struct steps s = count_steps(look, verdict->stride);
+    int32_t step;
+    uint32_t common = commonest_step(look, &step);
+    struct steps s = count_steps(look, step);
 
     verdict->test = FB_TEST_STEPS;
+    verdict->stride = common * 2 > look->n ? step : 1;
     if (s.all < look->n / 2)
         return false;
     verdict->statistic = (float)s.on / (float)s.all;

@@ -58,7 +58,7 @@ struct fb_verdict {
     uint8_t test;    /* the test that decided, enum fb_pattern_test */
     float statistic; /* of that test */
     float limit;
-    int32_t stride;  /* sequential and cyclic: the commonest step forward, in orders; else 0 */
+    int32_t stride;  /* of scans, cyclic ones too: the step with a majority, else 1; else 0 */
     uint32_t period; /* cyclic: visits until an item returns; else 0 */
     uint16_t spread; /* different children in the window */
 };

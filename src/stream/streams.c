@@ -24,8 +24,8 @@ static const struct node *node_of(const struct fb_streams *s, uint64_t id)
 
 /* ---- owners ---- */
 
-/* Asked from the root down. True when this one settles it. `direct`: the file is its child, or it is
- * the file. */
+/* Asked from the root down. True when this one settles it. `direct`: the file is its child, or it
+ * is the file. */
 static bool owns(const struct node *n, uint64_t id, bool direct, uint64_t *deepest)
 {
     const struct fb_verdict *v;

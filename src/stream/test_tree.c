@@ -318,6 +318,45 @@ static void a_file_may_become_a_directory(void **state)
     fb_streams_free(s);
 }
 
+/* Paths come from elsewhere: whatever they are, the tree stays one. */
+static void any_bytes_are_a_path(void **state)
+{
+    static const char bytes[] = "aab/./1";
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct fb_rand rand = {seed * 1000};
+        struct fb_streams *s = new_streams(8, 64 + 200 * (uint32_t)(seed % 2));
+
+        for (unsigned i = 0; i < 2000; i++) {
+            char path[24], name[256];
+            struct fb_fact fact = {
+                .path = path,
+                .path_len = (uint32_t)fb_rand_below(&rand, sizeof path),
+                .source = (uint16_t)fb_rand_below(&rand, 2),
+                .pid = (uint32_t)fb_rand_below(&rand, 3),
+                .block = (uint32_t)fb_rand_u64(&rand),
+                .blocks = (uint32_t)fb_rand_below(&rand, 3),
+                .position = (uint32_t)fb_rand_u64(&rand),
+                .siblings = (uint32_t)fb_rand_below(&rand, 2),
+                .time_ns = (int64_t)fb_rand_u64(&rand),
+            };
+            struct fb_fed fed;
+
+            for (uint32_t k = 0; k < fact.path_len; k++)
+                path[k] = bytes[fb_rand_below(&rand, sizeof bytes - 1)];
+            fb_streams_feed(s, &fact, &fed);
+            fb_streams_owner(s, fact.source, path, fact.path_len);
+            fb_streams_path(s, fed.steps[fed.depth - 1].id, name, sizeof name);
+            if (i % 100 == 0)
+                assert_int_equal(check_below(s, 0), fb_streams_count(s));
+            if (i == 1500)
+                fb_streams_forget(s, 1);
+        }
+        fb_streams_free(s);
+    }
+}
+
 /* ---- visits ---- */
 
 static void reading_on_is_no_visit(void **state)
@@ -404,6 +443,7 @@ int main(void)
         cmocka_unit_test(an_id_is_never_another_node),
         cmocka_unit_test(a_source_is_forgotten_whole),
         cmocka_unit_test(a_file_may_become_a_directory),
+        cmocka_unit_test(any_bytes_are_a_path),
         cmocka_unit_test(reading_on_is_no_visit),
         cmocka_unit_test(what_is_read_below_is_known),
         cmocka_unit_test(names_have_an_order),

@@ -109,8 +109,8 @@ void fb_window_gap(struct fb_window *w, int64_t gap_ns)
     w->gap_var_s2 = (1 - weight) * (w->gap_var_s2 + weight * off * off);
 }
 
-/* The fewer returns there are, the more regular they must be: three deviations from shuffled epochs.
- * Once believed, it takes more to doubt a cycle than it took to believe in it. */
+/* The fewer returns there are, the more regular they must be: three deviations from shuffled
+ * epochs. Once believed, it takes more to doubt a cycle than it took to believe in it. */
 static bool is_cyclic(const struct fb_window *w)
 {
     float limit = IRREGULAR_IN;

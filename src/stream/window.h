@@ -11,8 +11,8 @@
  *     times     mean and variance of the time between visits, for the TTL
  *
  * A scan that comes round again brings each sampled item back after the same number of visits; a
- * shuffled epoch after anything from 1 to 2c. How far intervals are off their mean, as a share of it,
- * is 0 in a clean cycle, 0.08 with a quarter of it in the hands of a loader's workers, 0.33 in
+ * shuffled epoch after anything from 1 to 2c. How far intervals are off their mean, as a share of
+ * it, is 0 in a clean cycle, 0.08 with a quarter of it in the hands of a loader's workers, 0.33 in
  * shuffled epochs and about 1 in skewed streams; the limit is 0.15.
  *
  * Two verdicts in a row must agree before a stream changes its pattern; the first one counts at
