@@ -289,6 +289,19 @@ void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *a
 FB_MUST_CHECK int fb_cache_set_policy(struct fb_volume *volume, const char *path,
                                       const char *policy);
 
+/* ---- warming ---- */
+
+struct fb_warm {
+    uint64_t bytes;         /* of the file */
+    uint64_t cached_bytes;  /* of them, in some tier when this returns */
+    uint64_t fetched_bytes; /* read for it */
+};
+
+/* Brings what is missing of a file, or (check) only looks. Waits for the source, each read within
+ * its deadline. */
+FB_MUST_CHECK int fb_cache_warm(struct fb_volume *volume, const char *path, bool check,
+                                struct fb_warm *ret_warm);
+
 /* How many client processes memory was set aside for. */
 unsigned fb_cache_clients_max(const struct fb_cache *cache);
 

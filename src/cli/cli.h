@@ -46,6 +46,7 @@ extern const struct cli_command cli_streams;
 extern const struct cli_command cli_policy;
 extern const struct cli_command cli_pin;
 extern const struct cli_command cli_unpin;
+extern const struct cli_command cli_warmup;
 extern const struct cli_command cli_bench;
 extern const struct cli_command cli_plan;
 extern const struct cli_command cli_sim;

@@ -10,9 +10,9 @@
 #define NAME_SIZE_MAX 16 /* of a command */
 
 static const struct cli_command *const commands[] = {
-    &cli_mount,  &cli_umount, &cli_run,   &cli_status,  &cli_streams,
-    &cli_policy, &cli_pin,    &cli_unpin, &cli_evict,   &cli_plan,
-    &cli_bench,  &cli_serve,  &cli_sim,   &cli_version, NULL,
+    &cli_mount, &cli_umount, &cli_run,     &cli_status, &cli_streams, &cli_policy,
+    &cli_pin,   &cli_unpin,  &cli_warmup,  &cli_evict,  &cli_plan,    &cli_bench,
+    &cli_serve, &cli_sim,    &cli_version, NULL,
 };
 
 const struct cli_command *const *cli_commands(void)

@@ -12,6 +12,7 @@
 #include "daemon/paths.h"
 #include "daemon/streams.h"
 #include "daemon/version.h"
+#include "daemon/warm.h"
 #include "daemon/wire.h"
 #include "source/source_s3.h"
 
@@ -336,6 +337,19 @@ static json_t *op_streams(void *arg, const json_t *request, const struct ucred *
     return reply;
 }
 
+static int use_volume(struct fb_daemon *d, const char *path, fb_volume_use_fn *use, void *arg)
+{
+    int rc = fb_mounts_use(d->mounts, path, use, arg);
+
+    return rc == -ENOENT && d->shares ? fb_shares_use(d->shares, path, use, arg) : rc;
+}
+
+static int use_policy(void *arg, struct fb_volume *volume, const char *below, const char *root)
+{
+    (void)root;
+    return fb_cache_set_policy(volume, below, arg);
+}
+
 static json_t *set_policy(struct fb_daemon *d, const json_t *request)
 {
     FB_AUTO_FREE char *path = NULL;
@@ -344,9 +358,7 @@ static json_t *set_policy(struct fb_daemon *d, const json_t *request)
 
     if (fb_wire_get_path(request, "path", &path) != 0 || path[0] != '/' || !policy)
         return fb_wire_error(FB_WIRE_INVALID, "path must be an absolute path, policy a word");
-    rc = fb_mounts_policy(d->mounts, path, policy);
-    if (rc == -ENOENT && d->shares)
-        rc = fb_shares_policy(d->shares, path, policy);
+    rc = use_volume(d, path, use_policy, (void *)(uintptr_t)policy);
     if (rc == -ENOENT)
         return fb_wire_error(FB_WIRE_NOT_MINE, "%s is below no mount of this daemon", path);
     if (rc)
@@ -366,6 +378,37 @@ static json_t *op_policy(void *arg, const json_t *request, const struct ucred *p
     reply = set_policy(d, request);
     fb_daemon_leave(d);
     return reply;
+}
+
+struct warming {
+    const json_t *request;
+    json_t *reply;
+};
+
+static int use_warm(void *arg, struct fb_volume *volume, const char *below, const char *root)
+{
+    struct warming *w = arg;
+
+    (void)below;
+    w->reply = fb_warm_batch(volume, root, w->request);
+    return 0;
+}
+
+static json_t *op_warm(void *arg, const json_t *request, const struct ucred *peer)
+{
+    struct fb_daemon *d = arg;
+    struct warming w = {.request = request};
+    FB_AUTO_FREE char *path = NULL;
+
+    (void)peer;
+    if (fb_wire_get_path(request, "path", &path) != 0 || path[0] != '/')
+        return fb_wire_error(FB_WIRE_INVALID, "path must be an absolute path");
+    if (!fb_daemon_enter(d))
+        return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
+    if (use_volume(d, path, use_warm, &w) == -ENOENT)
+        w.reply = fb_wire_error(FB_WIRE_NOT_MINE, "%s is below no mount of this daemon", path);
+    fb_daemon_leave(d);
+    return w.reply;
 }
 
 static json_t *evict(struct fb_daemon *d, const json_t *request)
@@ -412,10 +455,9 @@ static json_t *op_shutdown(void *arg, const json_t *request, const struct ucred 
 const struct fb_control_op *fb_daemon_ops(size_t *ret_count)
 {
     static const struct fb_control_op ops[] = {
-        {"ping", false, op_ping},         {"status", false, op_status},
-        {"mount", true, op_mount},        {"streams", false, op_streams},
-        {"policy", false, op_policy},     {"umount", true, op_umount},
-        {"attach", true, op_attach},      {"evict", true, op_evict},
+        {"ping", false, op_ping},         {"status", false, op_status}, {"mount", true, op_mount},
+        {"streams", false, op_streams},   {"policy", false, op_policy}, {"warm", true, op_warm},
+        {"umount", true, op_umount},      {"attach", true, op_attach},  {"evict", true, op_evict},
         {"shutdown", false, op_shutdown},
     };
 

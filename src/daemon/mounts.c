@@ -401,14 +401,14 @@ int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_fi
     return 0;
 }
 
-int fb_mounts_policy(struct fb_mounts *mounts, const char *path, const char *policy)
+int fb_mounts_use(struct fb_mounts *mounts, const char *path, fb_volume_use_fn *use, void *arg)
 {
     struct entry *e = hold_entry(mounts, path);
     int rc;
 
     if (!e)
         return -ENOENT;
-    rc = fb_cache_set_policy(fb_mount_volume(e->mount), path_below(e, path), policy);
+    rc = use(arg, fb_mount_volume(e->mount), path_below(e, path), e->mountpoint);
     let_go(mounts, e);
     return rc;
 }

@@ -62,8 +62,12 @@ bool fb_mounts_stuck(struct fb_mounts *mounts);
  * below none. */
 FB_MUST_CHECK int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_files);
 
-/* What is kept of a path below a mount (fb_cache_set_policy). -ENOENT: no mount of ours holds it. */
-FB_MUST_CHECK int fb_mounts_policy(struct fb_mounts *mounts, const char *path, const char *policy);
+/* Calls `use` with the volume of the mount that holds the path, what of the path lies below it, and
+ * the mount point; the mount stays meanwhile. Its result, or -ENOENT: no mount of ours holds it. */
+typedef int fb_volume_use_fn(void *arg, struct fb_volume *volume, const char *below,
+                             const char *root);
+FB_MUST_CHECK int fb_mounts_use(struct fb_mounts *mounts, const char *path, fb_volume_use_fn *use,
+                                void *arg);
 
 struct fb_mount_view {
     const char *source;

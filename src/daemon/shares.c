@@ -511,15 +511,20 @@ static struct entry *hold_below(struct fb_shares *s, const char *path, const cha
     return e;
 }
 
-int fb_shares_policy(struct fb_shares *shares, const char *path, const char *policy)
+int fb_shares_use(struct fb_shares *shares, const char *path, fb_volume_use_fn *use, void *arg)
 {
     const char *below;
     struct entry *e = hold_below(shares, path, &below);
+    FB_AUTO_FREE char *root = NULL;
+    size_t len = (size_t)(below - path);
     int rc;
 
     if (!e)
         return -ENOENT;
-    rc = fb_cache_set_policy(e->volume, below, policy);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    root = strndup(path, len);
+    rc = root ? use(arg, e->volume, below, root) : -ENOMEM;
     let_go(shares, e);
     return rc;
 }

@@ -24,6 +24,7 @@
 #include "cache/cache.h"
 #include "core/error.h"
 #include "daemon/config.h"
+#include "daemon/mounts.h"
 #include "daemon/source_dir.h"
 #include "doors/local/local.h"
 
@@ -86,8 +87,9 @@ unsigned fb_shares_count(struct fb_shares *shares);
  * -ENOENT: it is below none. */
 FB_MUST_CHECK int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files);
 
-/* What is kept of a path below a source (fb_cache_set_policy). -ENOENT: none of ours holds it. */
-FB_MUST_CHECK int fb_shares_policy(struct fb_shares *shares, const char *path, const char *policy);
+/* The same for shares (see fb_mounts_use); the root is the name by which the path was found. */
+FB_MUST_CHECK int fb_shares_use(struct fb_shares *shares, const char *path, fb_volume_use_fn *use,
+                                void *arg);
 
 struct fb_share_view {
     const char *source;

@@ -14,6 +14,7 @@
 #include "daemon/wire.h"
 
 #define ROOTS_MAX 128
+#define NODES_MAX 4096 /* shown: a reply has bounds; the newest children come first */
 
 struct root {
     uint16_t source;
@@ -23,6 +24,7 @@ struct root {
 struct building {
     struct root roots[ROOTS_MAX];
     unsigned root_count;
+    unsigned nodes;
     json_t *levels[FB_STREAM_DEPTH_MAX + 2]; /* the children of the node last seen at each depth */
 };
 
@@ -81,9 +83,16 @@ static json_t *node_json(const struct building *b, const struct fb_stream_view *
 static void add_node(void *arg, const struct fb_stream_view *view)
 {
     struct building *b = arg;
-    json_t *node = node_json(b, view);
+    json_t *node;
 
-    if (!node || view->depth > FB_STREAM_DEPTH_MAX || !b->levels[view->depth])
+    if (view->depth > FB_STREAM_DEPTH_MAX || !b->levels[view->depth])
+        return;
+    b->levels[view->depth + 1] = NULL;
+    if (b->nodes == NODES_MAX)
+        return;
+    b->nodes++;
+    node = node_json(b, view);
+    if (!node)
         return;
     b->levels[view->depth + 1] = json_object_get(node, "children");
     json_array_append_new(b->levels[view->depth], node);

@@ -88,9 +88,8 @@ static int path_of_hex(const char *hex, char **ret_path)
     return 0;
 }
 
-int fb_wire_get_path(const json_t *object, const char *key, char **ret_path)
+int fb_wire_path_text(const json_t *value, char **ret_path)
 {
-    const json_t *value = json_object_get(object, key);
     const char *hex = json_string_value(json_object_get(value, "hex"));
 
     if (hex)
@@ -99,6 +98,11 @@ int fb_wire_get_path(const json_t *object, const char *key, char **ret_path)
         return -EINVAL;
     *ret_path = fb_strdup(json_string_value(value));
     return *ret_path ? 0 : -ENOMEM;
+}
+
+int fb_wire_get_path(const json_t *object, const char *key, char **ret_path)
+{
+    return fb_wire_path_text(json_object_get(object, key), ret_path);
 }
 
 char *fb_wire_line(const json_t *message)

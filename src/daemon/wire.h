@@ -35,6 +35,9 @@ FB_MUST_CHECK json_t *fb_wire_path(const char *path);
 /* A copy of the path in a member of `object`. -EINVAL: missing, or no path. */
 FB_MUST_CHECK int fb_wire_get_path(const json_t *object, const char *key, char **ret_path);
 
+/* The same of a value, as it stands in a list. */
+FB_MUST_CHECK int fb_wire_path_text(const json_t *value, char **ret_path);
+
 /* One line, with its newline. NULL without memory. */
 FB_MUST_CHECK char *fb_wire_line(const json_t *message);
 

@@ -556,7 +556,7 @@ static enum verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_call *ca
     if (may && !call->wire->who->anonymous &&
         (says(call, "ExpiredToken") || says(call, "InvalidToken") ||
          says(call, "TokenRefreshRequired") || says(call, "InvalidAccessKeyId") ||
-         call->method == FB_S3_HEAD) &&
+         says(call, "SignatureDoesNotMatch") || call->method == FB_S3_HEAD) &&
         fb_s3_creds_refused(http->config.creds, call->wire->who))
         return AT_ONCE;
     return DONE;
@@ -602,7 +602,7 @@ static enum verdict judge_status(struct fb_s3_http *http, struct fb_s3_call *cal
 static enum verdict judge_good(struct fb_s3_http *http, struct fb_s3_call *call)
 {
     struct wire *w = call->wire;
-    int r = call->sink || call->bytes == 0 ? 0 : fb_s3_xml_end(w->xml);
+    int r = call->sink || (call->bytes == 0 && !call->entry) ? 0 : fb_s3_xml_end(w->xml);
 
     if (r == FB_S3_XML_NOT_ENCODED) {
         http->no_encoding = true;
@@ -611,6 +611,9 @@ static enum verdict judge_good(struct fb_s3_http *http, struct fb_s3_call *call)
     /* An answer may begin well and end with an error: it was sent before the work was done. */
     if (r == 0 && call->answer->document == FB_S3_DOC_ERROR)
         return judge_status(http, call);
+    /* Nothing at all is no empty listing. */
+    if (r == 0 && call->entry && call->answer->document != FB_S3_DOC_LIST)
+        r = -EBADMSG;
     if (r < 0 || w->unreadable || call->reply.malformed)
         return AGAIN;
     if (call->check)

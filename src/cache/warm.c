@@ -1,0 +1,86 @@
+/*
+ * Warming: what of a file is not in any tier is read, as if a program had asked for it.
+ */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+#define SOON_TRIES 50
+
+static bool is_there(struct fb_cache *cache, uint32_t file, uint32_t block)
+{
+    struct fb_pin pin;
+
+    if (fb_store_pin(cache->store, fb_item_key(file, block), &pin) == FB_STORE_MISS)
+        return false;
+    fb_store_unpin(cache->store, &pin);
+    return true;
+}
+
+/* It is kept only after those who waited have it. */
+static bool is_there_soon(struct fb_cache *cache, uint32_t file, uint32_t block)
+{
+    for (int i = 0; i < SOON_TRIES; i++) {
+        if (is_there(cache, file, block))
+            return true;
+        fb_sleep_ns(FB_NS_PER_MS);
+    }
+    return false;
+}
+
+/* One stretch of missing blocks, at most FB_READ_MAX. */
+static int fetch(struct fb_volume *volume, uint32_t file, uint64_t offset, uint32_t length,
+                 uint8_t *scratch)
+{
+    int64_t got = fb_cache_pread(volume, file, offset, length, scratch);
+
+    return got < 0 ? (int)got : got < length ? -ESTALE : 0;
+}
+
+static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, bool check,
+                       struct fb_warm *ret_warm)
+{
+    struct fb_cache *cache = volume->cache;
+    uint64_t block_bytes = cache->config.block_bytes;
+    FB_AUTO_FREE uint8_t *scratch = check ? NULL : malloc(FB_READ_MAX);
+    int rc = check || scratch ? 0 : -ENOMEM;
+
+    for (uint64_t at = 0; rc == 0 && at < size; at += block_bytes) {
+        uint32_t length = (uint32_t)fb_min_u64(block_bytes, size - at);
+        uint32_t block = (uint32_t)(at / block_bytes);
+
+        ret_warm->bytes += length;
+        if (is_there(cache, file, block)) {
+            ret_warm->cached_bytes += length;
+            continue;
+        }
+        if (check)
+            continue;
+        rc = fetch(volume, file, at, length, scratch);
+        if (rc == 0)
+            ret_warm->fetched_bytes += length;
+        if (rc == 0 && is_there_soon(cache, file, block))
+            ret_warm->cached_bytes += length;
+    }
+    return rc;
+}
+
+int fb_cache_warm(struct fb_volume *volume, const char *path, bool check, struct fb_warm *ret_warm)
+{
+    struct fb_attr attr;
+    uint32_t file;
+    int rc = fb_cache_stat(volume, path, &file, &attr);
+
+    *ret_warm = (struct fb_warm){.bytes = 0};
+    if (rc < 0)
+        return rc;
+    if (!S_ISREG(attr.mode))
+        rc = S_ISDIR(attr.mode) ? -EISDIR : -EINVAL;
+    else
+        rc = warm_blocks(volume, file, attr.version.size, check, ret_warm);
+    fb_files_unref(volume->cache->files, file, 1);
+    return rc;
+}
