@@ -164,8 +164,8 @@ void fb_cache_lookup(struct fb_lookup *lookup);
 void fb_cache_forget(struct fb_volume *volume, const char *path);
 
 /* The path was changed through a door: its record is retired and its bytes are dropped, for all
- * volumes of the source and their doors. `attr`: NULL, or what it is now; other names of a file that
- * has several are retired with it. */
+ * volumes of the source and their doors. `attr`: NULL, or what it is now; other names of a file
+ * that has several are retired with it. */
 void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr);
 /* The same of a path and everything below it: a directory that went, or came. */
 void fb_cache_changed_below(struct fb_volume *volume, const char *path);

@@ -110,8 +110,8 @@ struct fb_volume {
     struct fb_ahead_slot ahead[FB_AHEAD_SLOTS];
 };
 
-/* ahead.c: what a read is a reason to fetch, if anything; true: go() must follow, for the plan holds
- * the file and the volume. */
+/* ahead.c: what a read is a reason to fetch, if anything; true: go() must follow, for the plan
+ * holds the file and the volume. */
 struct fb_ahead {
     struct fb_volume *volume;
     struct fb_caller caller;

@@ -7,13 +7,13 @@
  *
  * The brain is fed and asked on the background thread, ten times a second. What it decides is
  * published in words that request threads read without a lock: a table from directories (and files
- * of many blocks) to streams, and for each stream what it keeps, its quota and what it holds. All of
- * it may be late, wrong or absent: reads go on, and what no stream owns is kept as ever.
+ * of many blocks) to streams, and for each stream what it keeps, its quota and what it holds. All
+ * of it may be late, wrong or absent: reads go on, and what no stream owns is kept as ever.
  *
  * Besides, users give orders for paths: what to keep of them, and what must stay (pinned).
  *
- * Locks: FB_RANK_BRAIN guards the brain for those who look at it (`forebay streams`); FB_RANK_ORDERS
- * the orders.
+ * Locks: FB_RANK_BRAIN guards the brain for those who look at it (`forebay streams`);
+ * FB_RANK_ORDERS the orders.
  */
 #ifndef FB_CACHE_STEER_H
 #define FB_CACHE_STEER_H

@@ -10,8 +10,9 @@
 #include "core/error.h"
 
 /* Replaces every `-o a,b=c` by `--a --b=c`. Options that are the kernel's or fstab's own business
- * are dropped; `ro` is --read-only; `_` in a name counts as `-`; a comma in a value is written `\,`. The array is one
- * block with its texts and ends with NULL: free(3) it. -ENOMEM with a sentence. */
+ * are dropped; `ro` is --read-only; `_` in a name counts as `-`; a comma in a value is written
+ * `\,`. The array is one block with its texts and ends with NULL: free(3) it. -ENOMEM with a
+ * sentence. */
 FB_MUST_CHECK int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
                                     struct fb_error *err);
 

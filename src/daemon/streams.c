@@ -65,7 +65,8 @@ static json_t *node_json(const struct building *b, const struct fb_stream_view *
     const struct fb_verdict *verdict = &v->info.verdict;
 
     return json_pack(
-        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:[]}",
+        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, "
+        "s:[]}",
         "path", path ? fb_wire_path(path) : NULL, "pattern",
         fb_pattern_name((enum fb_pattern)verdict->pattern), "test",
         fb_pattern_test_name((enum fb_pattern_test)verdict->test), "statistic",

@@ -30,8 +30,8 @@ static inline bool fb_version_equal(const struct fb_version *a, const struct fb_
 
 /* True when the file was last touched long enough before `wall_ns` for its version to be trusted. A
  * time stamp from the future (a skewed clock) is never settled by waiting: it counts as settled
- * once it lies more than a minute ahead, since then it was set by hand. A version with an ETag names
- * the bytes themselves and needs no time; the tag of a file is its inode number and 0. */
+ * once it lies more than a minute ahead, since then it was set by hand. A version with an ETag
+ * names the bytes themselves and needs no time; the tag of a file is its inode number and 0. */
 static inline bool fb_version_settled(const struct fb_version *v, int64_t wall_ns)
 {
     int64_t touched = v->mtime_ns > v->ctime_ns ? v->mtime_ns : v->ctime_ns;

@@ -69,9 +69,9 @@ static struct timespec time_to_set(const struct fb_source_job *job, uint32_t now
     return (struct timespec){.tv_sec = s, .tv_nsec = rest};
 }
 
-/* `fd` may be O_PATH and then of anything; `path` leads to the same. By the descriptor where it is a
- * handle, which may do what the path's mode would forbid. Owner before mode: a new owner takes the
- * set-id bits away. */
+/* `fd` may be O_PATH and then of anything; `path` leads to the same. By the descriptor where it is
+ * a handle, which may do what the path's mode would forbid. Owner before mode: a new owner takes
+ * the set-id bits away. */
 static int set_attributes(int fd, const char *path, const struct fb_source_job *job)
 {
     const struct fb_attr *a = &job->attr;

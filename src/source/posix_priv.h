@@ -86,8 +86,8 @@ void fb_posix_proc_path(char path[FB_POSIX_PROC_SIZE], int fd);
 /* The negative errno of the last system call; FB_POSIX_AGAIN for the kernel's own ESTALE, which
  * means a stale handle and not what -ESTALE says here. */
 FB_MUST_CHECK int fb_posix_errno(void);
-/* The same after a call with such a name: a missing /proc would give ENOENT, and so does a server on
- * which the file vanished after it was found. Neither says that the name does not exist. */
+/* The same after a call with such a name: a missing /proc would give ENOENT, and so does a server
+ * on which the file vanished after it was found. Neither says that the name does not exist. */
 FB_MUST_CHECK int fb_posix_proc_errno(void);
 
 void fb_posix_attr(const struct stat *st, struct fb_attr *ret_attr);

@@ -1,9 +1,9 @@
 /*
  * What changes the bucket beside writing: objects deleted, copied, put empty.
  *
- * A rename is a copy, done by the server, and a deletion: it costs as much as the object is long, is
- * not atomic (for a moment both names are there, never none), and a directory is renamed object by
- * object: all are copied before the first is deleted, so that a failure leaves the old ones.
+ * A rename is a copy, done by the server, and a deletion: it costs as much as the object is long,
+ * is not atomic (for a moment both names are there, never none), and a directory is renamed object
+ * by object: all are copied before the first is deleted, so that a failure leaves the old ones.
  *
  * Owner and mode are the mount's: setting them to what they are is fine, else EPERM. An object's
  * time is the server's; a program that sets one is let believe so.

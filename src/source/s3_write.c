@@ -13,8 +13,8 @@
  * that is there and opened without O_TRUNC is loaded when it fits into a part; of a longer one the
  * server copies the old bytes into the new object, so that it can be appended to.
  *
- * When is a file complete? A descriptor may have been duplicated, so a close() is only meant when it
- * comes from the process that opened the file, and after something was written: a shell that
+ * When is a file complete? A descriptor may have been duplicated, so a close() is only meant when
+ * it comes from the process that opened the file, and after something was written: a shell that
  * redirects closes its own copy at once. Otherwise it is the last close that counts, of which
  * nobody hears the outcome. A process that was killed has not finished its file: nothing appears.
  *
@@ -525,7 +525,8 @@ static int64_t put(struct file *file, uint64_t offset, const char *data, uint64_
     return (int64_t)length;
 }
 
-/* A hole before `offset` is filled with zeros. True: the way is free; false: wait, or *ret_error. */
+/* A hole before `offset` is filled with zeros. True: the way is free; false: wait, or *ret_error.
+ * */
 static bool fill_hole(struct file *file, uint64_t offset, int *ret_error)
 {
     while (file->size < offset) {

@@ -1,7 +1,7 @@
 /*
  * The dispatcher between callers and a backend: deadlines, health, statistics, the order of
- * jobs with a handle. The backend does the work and may hang; nothing here ever waits for it but close,
- * and that for a bounded time.
+ * jobs with a handle. The backend does the work and may hang; nothing here ever waits for it but
+ * close, and that for a bounded time.
  *
  * One thread, the watch, sleeps until the earliest deadline or the next probe; while there are jobs
  * that can be cancelled it looks after them ten times a second. The lock (rank
@@ -228,8 +228,8 @@ void fb_source_submit(struct fb_source *source, struct fb_source_job *job)
 
 /* ---- finish ---------------------------------------------------------------------------------- */
 
-/* Nobody took the handle of an OPENDIR or OPEN that expired. Without memory it stays until the source is
- * closed. */
+/* Nobody took the handle of an OPENDIR or OPEN that expired. Without memory it stays until the
+ * source is closed. */
 static void discard_handle(struct fb_source *source, struct fb_source_handle *handle)
 {
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);

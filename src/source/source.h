@@ -95,10 +95,10 @@ enum fb_source_op {
  * COMMIT. Closed without, it never was.
  *
  * COMMIT comes at fsync (FB_COMMIT_SYNC), at each close of a descriptor (FB_COMMIT_FLUSH) and
- * before the last CLOSE of a handle (FB_COMMIT_LAST). 0 means that the source has the bytes, and for
- * FB_COMMIT_SYNC that it would keep them through a power cut. A `direct` file may not be meant to
- * appear yet, when a copy of its descriptor is closed: then attr is all zeros. `data`, if there is
- * any, is all of the new file. Of a `direct` file, attr.mode is 0 as
+ * before the last CLOSE of a handle (FB_COMMIT_LAST). 0 means that the source has the bytes, and
+ * for FB_COMMIT_SYNC that it would keep them through a power cut. A `direct` file may not be meant
+ * to appear yet, when a copy of its descriptor is closed: then attr is all zeros. `data`, if there
+ * is any, is all of the new file. Of a `direct` file, attr.mode is 0 as
  * long as what was written has not taken its place.
  */
 struct fb_source;
@@ -110,8 +110,8 @@ enum fb_source_commit {
     FB_COMMIT_LAST = 8,
 };
 
-/* WRITE of a file that was opened with O_APPEND: at its end, wherever that is by now. Without it the
- * offset counts: that is the writing back of a page. */
+/* WRITE of a file that was opened with O_APPEND: at its end, wherever that is by now. Without it
+ * the offset counts: that is the writing back of a page. */
 #define FB_WRITE_APPEND 1u
 
 /* What SETATTR is to set, from job->attr. */

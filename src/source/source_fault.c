@@ -6,8 +6,9 @@
  *        └────► hung, until let go ─┘                     └─► SEND: bandwidth ──► finish
  *
  * Bandwidth is a virtual clock: the moment at which the line is free again. Each READ
- * and WRITE moves it on by what its bytes cost and is answered then. The lock (rank FAULT) guards settings, dice, clock,
- * heap, hung jobs and handles; no function of either source is called under it.
+ * and WRITE moves it on by what its bytes cost and is answered then. The lock (rank FAULT) guards
+ * settings, dice, clock, heap, hung jobs and handles; no function of either source is called under
+ * it.
  */
 #include "source/source_fault.h"
 

@@ -86,7 +86,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- one line each ---------------------------------------------------------------------------- */
+/* ---- one line each ----------------------------------------------------------------------------
+ * */
 
 static int run(struct fixture *f, struct fb_source_job *job)
 {
@@ -220,7 +221,8 @@ static void expect_text(struct fixture *f, const char *path, const char *text)
     fb_source_job_put(job);
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------
+ * */
 
 static void test_create(void **state)
 {
@@ -384,7 +386,8 @@ static void test_append(void **state)
         assert_int_equal(counts[i], APPENDS);
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------
+ * */
 
 static void test_directories(void **state)
 {
@@ -475,7 +478,8 @@ static void test_links(void **state)
     assert_int_equal(make_node(f, "device", S_IFCHR | 0600), -EPERM);
 }
 
-/* ---- attributes ------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------
+ * */
 
 static void test_attributes(void **state)
 {

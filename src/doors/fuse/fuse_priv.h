@@ -255,8 +255,8 @@ static inline struct fb_handle *fb_handle_of(const struct fuse_file_info *fi)
     return fi ? (struct fb_handle *)(uintptr_t)fi->fh : NULL;
 }
 
-/* The node's file was changed; `path` and `attr` (of which the inode number counts) are those it has
- * now. */
+/* The node's file was changed; `path` and `attr` (of which the inode number counts) are those it
+ * has now. */
 void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
                    const struct fb_attr *attr);
 /* It is open for writing, by this handle. -ENOMEM. */

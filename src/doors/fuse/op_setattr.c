@@ -1,6 +1,6 @@
 /*
- * SETATTR: mode, owner, times and size; and FALLOCATE. The kernel has checked what the caller may do
- * (default_permissions).
+ * SETATTR: mode, owner, times and size; and FALLOCATE. The kernel has checked what the caller may
+ * do (default_permissions).
  */
 #include <errno.h>
 

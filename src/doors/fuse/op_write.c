@@ -76,7 +76,8 @@ struct live_read {
 };
 
 /* By path, it may be another file by now. A file that is being written by somebody else shows
- * another version after the read than before: that is no fault here, where there is none to keep. */
+ * another version after the read than before: that is no fault here, where there is none to keep.
+ * */
 static int verdict(const struct live_read *r, const struct fb_source_job *job)
 {
     if (r->handle || (job->result < 0 && job->result != -ESTALE))
