@@ -33,8 +33,9 @@
 #include "source/s3_parts.h"
 #include "source/s3_priv.h"
 
-#define BUFFER_FIRST   (64u << 10)
-#define BUFFERED_MAX   (64ULL << 20) /* beyond it a file that has parts on their way waits for them */
+#define BUFFER_FIRST (64u << 10)
+/* Beyond it a file that has parts on their way waits for them. */
+#define BUFFERED_MAX   (64ULL << 20)
 #define PARTS_OUT_MAX  4u
 #define PART_CAP       (64ULL << 20)
 #define COPY_MAX       (5ULL << 30) /* bytes that the server copies in one request */
