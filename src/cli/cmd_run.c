@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/paths.h"
 #include "daemon/wire.h"
+#include "source/source_s3.h"
 
 #define SOURCE_FLAG "--source"
 #define SOURCE_ENV  "FOREBAY_SOURCE"
@@ -34,10 +35,12 @@ struct words {
 static const struct fb_setting table[] = {
     {.name = "source",
      .type = FB_SETTING_STRING,
-     .argument = "DIR",
+     .argument = "DIR|s3://BUCKET/PREFIX=PATH",
      .group = "Run",
-     .help = "A directory whose files are read through the cache; may be given several times. "
-             "Without it, FOREBAY_SOURCE says DIR[:DIR]"},
+     .help =
+         "A directory whose files are read through the cache, or a bucket and the path at which "
+         "the program is to find it, which need not exist; may be given several times. Without "
+         "it, FOREBAY_SOURCE says DIR[:DIR]"},
 };
 
 static const struct fb_setting *own_flags(size_t *ret_count)
@@ -58,6 +61,18 @@ static int add_source(struct words *w, const char *source, struct fb_error *err)
     return 0;
 }
 
+/* As strsep() with a colon, but that of s3:// divides nothing. */
+static char *next_source(char **rest)
+{
+    char *part = *rest;
+    char *colon = part ? strchr(fb_source_is_s3(part) ? part + sizeof "s3:" - 1 : part, ':') : NULL;
+
+    if (colon)
+        *colon++ = 0;
+    *rest = colon;
+    return part;
+}
+
 static int take_env(struct words *w, struct fb_error *err)
 {
     const char *set = secure_getenv(SOURCE_ENV);
@@ -71,7 +86,7 @@ static int take_env(struct words *w, struct fb_error *err)
     if (!w->env)
         return fb_error_set(err, -ENOMEM, "out of memory");
     rest = w->env;
-    while (rc == 0 && (part = strsep(&rest, ":"))) {
+    while (rc == 0 && (part = next_source(&rest))) {
         if (*part)
             rc = add_source(w, part, err);
     }
@@ -132,6 +147,50 @@ static int name_source(const char *source, char **ret_path, char **ret_name, str
     return 0;
 }
 
+/* The last `=/` divides: a prefix may well have such in it (dt=2024/), a path hardly. */
+static int place_bucket(const char *source, char **ret_uri, char **ret_name, struct fb_error *err)
+{
+    FB_AUTO_FREE char *uri = fb_strdup(source);
+    char *at = NULL;
+
+    for (char *p = uri; p && (p = strstr(p, "=/")); p++)
+        at = p;
+    if (!uri)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    if (!at)
+        return fb_error_set(err, -EINVAL,
+                            "%s: write at which path the program is to find it: " SOURCE_FLAG
+                            " %s=/data",
+                            source, source);
+    *at = 0;
+    *ret_name = fb_strdup(at + 1);
+    if (!*ret_name)
+        return fb_error_set(err, -ENOMEM, "out of memory");
+    fb_path_tidy(*ret_name);
+    if (!fb_path_is_plain(*ret_name) || strchr(*ret_name, ':'))
+        return fb_error_set(err, -EINVAL,
+                            "'%s' cannot stand for a bucket: write an absolute path without `..` "
+                            "and `:`, and not the root directory",
+                            at + 1);
+    return fb_s3_uri_canonical(uri, ret_uri, err);
+}
+
+/* No path stands for two buckets, and none hides another. */
+static int check_places(const struct fb_share_request *r, struct fb_error *err)
+{
+    for (unsigned i = 0; i < r->count; i++) {
+        for (unsigned j = 0; j < r->count; j++) {
+            if (i == j || !fb_source_is_s3(r->sources[i].path) ||
+                !fb_source_is_s3(r->sources[j].path) ||
+                !fb_path_below(r->sources[i].name, r->sources[j].name))
+                continue;
+            return fb_error_set(err, -EINVAL, "%s is to be seen at %s, where %s is",
+                                r->sources[j].path, r->sources[j].name, r->sources[i].path);
+        }
+    }
+    return 0;
+}
+
 /* The texts of the request's sources are `texts`, to be freed either way. */
 static int share_request(const struct words *w, const struct fb_config *config,
                          char *texts[2 * FB_SHARES_MAX], struct fb_share_request *ret_request,
@@ -139,14 +198,16 @@ static int share_request(const struct words *w, const struct fb_config *config,
 {
     *ret_request = (struct fb_share_request){.pid = getpid(), .settings = &config->mount};
     for (unsigned i = 0; i < w->source_count; i++) {
-        int rc = name_source(w->sources[i], &texts[2 * i], &texts[2 * i + 1], err);
+        int rc = fb_source_is_s3(w->sources[i])
+                     ? place_bucket(w->sources[i], &texts[2 * i], &texts[2 * i + 1], err)
+                     : name_source(w->sources[i], &texts[2 * i], &texts[2 * i + 1], err);
 
         if (rc)
             return rc;
         ret_request->sources[ret_request->count++] =
             (struct fb_share_source){.path = texts[2 * i], .name = texts[2 * i + 1]};
     }
-    return 0;
+    return check_places(ret_request, err);
 }
 
 static json_t *attach_json(const struct fb_config *config, const struct fb_share_request *request)
@@ -259,7 +320,7 @@ static const char *const without[] = {"read-only",      "allow-other", "fuse-thr
 const struct cli_command cli_run = {
     .name = "run",
     .synopsis = "[FLAG]... -- PROGRAM [ARGUMENT]...",
-    .summary = "Run a program that reads a slow directory through the cache, without a mount",
+    .summary = "Run a program that reads a slow directory or a bucket through the cache",
     .about =
         "Runs PROGRAM so that what it reads below the sources comes from the cache, under the same "
         "paths as before; nothing is mounted, and root is not needed. What the program cannot get "
@@ -267,12 +328,18 @@ const struct cli_command cli_run = {
         "program starts is served as well. Programs that are linked statically, or run as another "
         "user, read the source as if Forebay were not there.\n"
         "\n"
+        "A bucket appears at the path written behind it, to PROGRAM and what it starts and to "
+        "nobody else; the path need not exist. This needs FUSE. Programs that are linked "
+        "statically see nothing there.\n"
+        "\n"
         "The daemon starts in the background when none runs for the cache directory, and ends with "
         "the last program that it serves. PROGRAM takes the place of this command: standard input, "
         "signals and the exit status are its own. Status 127: there is no such program; 126: it "
         "cannot be executed; 1: it could not be started with the cache.",
-    .example = "  forebay run --source /nfs/imagenet -- python train.py --data /nfs/imagenet\n"
-               "  forebay run --source /nfs/a --source /nfs/b --memory 16G -- ./job.sh\n",
+    .example =
+        "  forebay run --source /nfs/imagenet -- python train.py --data /nfs/imagenet\n"
+        "  forebay run --source /nfs/a --source /nfs/b --memory 16G -- ./job.sh\n"
+        "  forebay run --source s3://bucket/imagenet=/data -- python train.py --data /data\n",
     .table = fb_config_table,
     .own = own_flags,
     .without = without,

@@ -15,6 +15,7 @@
 #define PRELOAD_ENV    "LD_PRELOAD"
 #define SOCKET_ENV     "FOREBAY_SOCKET"
 #define ROOTS_ENV      "FOREBAY_ROOTS"
+#define VIRTUAL_ENV    "FOREBAY_VIRTUAL"
 #define PRELOAD_SPACES " :" /* what ld.so(8) takes for an end of a name */
 
 /* FB_LIBDIR is the directory of libraries, absolute or as seen from that of programs. */
@@ -119,6 +120,36 @@ static char *join_roots(const json_t *roots)
     return fb_steal(joined);
 }
 
+/* NAME=POINT for each bucket, with colons between them; "": there is none. Neither has a colon, nor
+ * the point an equals sign: the runtime directory that it is in might. */
+static char *join_mounted(const json_t *mounted, struct fb_error *err)
+{
+    char *joined = fb_strdup("");
+    size_t i;
+    json_t *pair;
+
+    json_array_foreach(mounted, i, pair)
+    {
+        FB_AUTO_FREE char *before = joined;
+        FB_AUTO_FREE char *name = NULL;
+        FB_AUTO_FREE char *point = NULL;
+
+        joined = NULL;
+        if (fb_wire_get_path(pair, "name", &name) != 0 ||
+            fb_wire_get_path(pair, "point", &point) != 0)
+            return NULL;
+        if (strchr(name, ':') || strpbrk(point, ":=")) {
+            (void)fb_error_set(err, -EINVAL,
+                               "%s: programs cannot be told of a path with `:` or `=`; set "
+                               "FOREBAY_RUNTIME_DIR to another",
+                               point);
+            return NULL;
+        }
+        joined = fb_asprintf("%s%s%s=%s", before, *before ? ":" : "", name, point);
+    }
+    return joined;
+}
+
 /* NULL: away with it. There is one thread only. */
 static int set_variable(const char *name, const char *value)
 {
@@ -133,8 +164,9 @@ int cli_preload_set(const char *library, const json_t *reply, struct fb_error *e
     FB_AUTO_FREE char *preload =
         before && *before ? fb_asprintf("%s:%s", library, before) : fb_strdup(library);
     FB_AUTO_FREE char *roots = join_roots(json_object_get(reply, "roots"));
+    FB_AUTO_FREE char *mounted = join_mounted(json_object_get(reply, "mounted"), err);
     FB_AUTO_FREE char *socket = NULL;
-    int rc = fb_wire_get_path(reply, "socket", &socket);
+    int rc = mounted ? fb_wire_get_path(reply, "socket", &socket) : -EINVAL;
 
     if (rc == 0)
         rc = preload ? set_variable(PRELOAD_ENV, preload) : -ENOMEM;
@@ -142,6 +174,8 @@ int cli_preload_set(const char *library, const json_t *reply, struct fb_error *e
         rc = set_variable(SOCKET_ENV, socket);
     if (rc == 0)
         rc = set_variable(ROOTS_ENV, roots);
+    if (rc == 0)
+        rc = set_variable(VIRTUAL_ENV, *mounted ? mounted : NULL);
     return rc ? fb_error_set(err, rc, "cannot set up the program: %s", fb_strerror(rc)) : 0;
 }
 
@@ -192,6 +226,7 @@ void cli_preload_shed(char **argv)
         return;
     path = own_path();
     if (path && set_variable(PRELOAD_ENV, *list ? list : NULL) == 0 &&
-        set_variable(SOCKET_ENV, NULL) == 0 && set_variable(ROOTS_ENV, NULL) == 0)
+        set_variable(SOCKET_ENV, NULL) == 0 && set_variable(ROOTS_ENV, NULL) == 0 &&
+        set_variable(VIRTUAL_ENV, NULL) == 0)
         execv(path, argv);
 }

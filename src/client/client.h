@@ -52,6 +52,7 @@ struct fb_client_place {
     const char *path; /* no final slash; "" is the root directory */
     uint32_t path_len;
     uint32_t block_bytes;
+    uint64_t dev; /* of the directory */
     uint16_t source;
     bool usable; /* it leads to the same directory here as in the daemon */
 };
@@ -132,6 +133,7 @@ struct fb_client_file {
     uint64_t path_hash;
     struct fb_attr attr;
     uint32_t block_bytes; /* st_blksize */
+    uint64_t root_dev;    /* st_dev of what has none on its source */
     uint16_t source;
     uint16_t path_len;
     uint16_t path_at; /* where the path below the root begins */
@@ -141,6 +143,12 @@ struct fb_client_file {
 /* `client` is zeroed memory. False: the socket's name is too long. */
 FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
 void fb_client_forked(struct fb_client *client);
+/* Connects now, so that the daemon knows of this process before it asks for anything; and the same
+ * in place of fb_client_forked(), connected all the while. */
+void fb_client_hold(struct fb_client *client);
+void fb_client_forked_held(struct fb_client *client);
+/* There was a daemon, and now there is none that lives. */
+bool fb_client_lost(struct fb_client *client);
 /* Gives everything back: nobody uses the client, its files or its pointers any more. */
 void fb_client_fini(struct fb_client *client);
 /* This process is no longer who it was (setuid, chroot ...): all is passed from now on. */

@@ -104,6 +104,7 @@ int fb_client_open(struct fb_client *client, const char *path, struct fb_client_
     f->session = s;
     f->source = place->source;
     f->block_bytes = place->block_bytes;
+    f->root_dev = place->dev;
     f->path_at = (uint16_t)(place->path_len + 1);
     f->path_len = (uint16_t)(len - f->path_at);
     below = f->full + f->path_at;

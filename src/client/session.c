@@ -98,6 +98,7 @@ static bool take_places(struct fb_session *s, uint32_t count, char *at, const ch
         *p = (struct fb_client_place){.path = at,
                                       .path_len = root.path_len,
                                       .block_bytes = root.block_bytes,
+                                      .dev = root.dev,
                                       .source = root.source};
         if (strcmp(at, "/") == 0) {
             p->path = "";
@@ -425,6 +426,33 @@ void fb_client_forked(struct fb_client *client)
         if (s->touched)
             memset((void *)(uintptr_t)s->touched, 0, dram_bytes(s) / FB_STRETCH_SIZE + 1);
     }
+}
+
+void fb_client_hold(struct fb_client *client)
+{
+    struct fb_session *s = fb_client_session(client);
+
+    if (s)
+        fb_client_anchor(client, s);
+}
+
+void fb_client_forked_held(struct fb_client *client)
+{
+    const struct fb_session *s = atomic_load(&client->session);
+    int anchor = s ? atomic_load(&s->anchor.fd) : -1;
+    int held = anchor >= 0 ? fb_sys_fcntl(anchor, F_DUPFD_CLOEXEC, FB_CLIENT_HIGH_FD) : -1;
+
+    fb_client_forked(client);
+    fb_client_hold(client);
+    if (held >= 0)
+        fb_sys_close(held);
+}
+
+bool fb_client_lost(struct fb_client *client)
+{
+    return !atomic_load_explicit(&client->off, memory_order_relaxed) &&
+           atomic_load_explicit(&client->session_count, memory_order_relaxed) > 0 &&
+           !fb_client_session(client);
 }
 
 void fb_client_fini(struct fb_client *client)

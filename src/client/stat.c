@@ -23,7 +23,7 @@ void fb_client_stat(const struct fb_client_file *file, struct stat *ret_stat)
     const struct fb_attr *a = &file->attr;
 
     memset(ret_stat, 0, sizeof *ret_stat);
-    ret_stat->st_dev = a->dev;
+    ret_stat->st_dev = a->dev ? a->dev : file->root_dev;
     ret_stat->st_ino = a->ino;
     ret_stat->st_mode = a->mode;
     ret_stat->st_nlink = a->nlink;
@@ -43,10 +43,12 @@ static int64_t ns_of(const struct timespec *t)
     return t->tv_sec * NS_PER_S + t->tv_nsec;
 }
 
+/* Of an object the kernel shows no ETag, but its key's number. */
 bool fb_client_same_version(const struct fb_client_file *file, const struct stat *st)
 {
     const struct fb_version *v = &file->attr.version;
 
     return (uint64_t)st->st_size == v->size && ns_of(&st->st_mtim) == v->mtime_ns &&
-           ns_of(&st->st_ctim) == v->ctime_ns && st->st_ino == v->tag[0];
+           ns_of(&st->st_ctim) == v->ctime_ns &&
+           st->st_ino == (v->tag[1] ? file->attr.ino : v->tag[0]);
 }

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "daemon/daemon_priv.h"
+#include "daemon/private_mount.h"
 #include "daemon/runtime.h"
 #include "daemon/version.h"
 #include "policy/evict.h"
@@ -158,7 +159,12 @@ static int claim_home(struct fb_daemon *d, struct fb_error *err)
     rc = fb_runtime_socket(fb_config_home(c), true, &socket_path, err);
     if (rc)
         return rc;
-    return fb_control_listen(socket_path, &d->control, err);
+    rc = fb_control_listen(socket_path, &d->control, err);
+    if (rc == 0)
+        rc = fb_runtime_mounts(fb_config_home(c), &d->mounts_dir, err);
+    if (rc == 0)
+        fb_private_mounts_clear(d->mounts_dir);
+    return rc;
 }
 
 /* Without one, an upload to a bucket that a crash cuts off leaves its parts there. */
@@ -233,7 +239,7 @@ static int open_local(struct fb_daemon *d, struct fb_error *err)
     rc = fb_local_start(d->cache, &config, &d->local, err);
     if (rc)
         return rc;
-    rc = fb_shares_create(d->cache, d->local, &d->own, changed, d, &d->shares);
+    rc = fb_shares_create(d->cache, d->local, &d->own, d->mounts_dir, changed, d, &d->shares);
     if (rc == 0)
         return 0;
     fb_local_stop(fb_steal(d->local));
@@ -443,6 +449,12 @@ static bool stop(struct fb_daemon *d)
     fb_mounts_destroy(d->mounts);
     if (d->shares)
         fb_shares_remove_all(d->shares);
+    if (d->shares && fb_shares_stuck(d->shares)) {
+        fb_log_error("a request hangs; the cache is left as after a crash");
+        return false;
+    }
+    if (d->mounts_dir)
+        fb_private_mounts_clear(d->mounts_dir);
     fb_shares_destroy(d->shares);
     fb_local_stop(d->local);
     if (d->cache)
@@ -457,6 +469,7 @@ static void daemon_free(struct fb_daemon *d)
     fb_closep(&d->wake_fd);
     fb_closep(&d->lock_fd);
     free(d->client_socket);
+    free(d->mounts_dir);
     fb_cond_destroy(&d->idle);
     fb_mutex_destroy(&d->mutex);
     free(d);

@@ -206,8 +206,10 @@ static int take_share(const json_t *source, struct attach *a, struct fb_error *e
 
     if (rc == 0 && json_object_get(source, "name"))
         rc = fb_wire_get_path(source, "name", name);
-    if (rc || (*path)[0] != '/' || (*name && (*name)[0] != '/'))
+    if (rc || ((*path)[0] != '/' && !fb_source_is_s3(*path)) || (*name && (*name)[0] != '/'))
         return fb_error_set(err, -EINVAL, "the path and the name of a source must be absolute");
+    if (fb_source_is_s3(*path) && !*name)
+        return fb_error_set(err, -EINVAL, "%s: write where programs are to find it", *path);
     a->request.sources[a->request.count++] = (struct fb_share_source){.path = *path, .name = *name};
     return 0;
 }
@@ -250,6 +252,13 @@ static void add_root(void *arg, const char *name)
     json_array_append_new(roots, root);
 }
 
+static void add_mounted(void *arg, const char *name, const char *point)
+{
+    json_array_append_new(
+        json_object_get(arg, "mounted"),
+        json_pack("{s:o*, s:o*}", "name", fb_wire_path(name), "point", fb_wire_path(point)));
+}
+
 static void add_note(void *arg, const char *sentence)
 {
     json_array_append_new(json_object_get(arg, "notes"), json_string(sentence));
@@ -259,10 +268,11 @@ static json_t *attach(struct fb_daemon *d, const json_t *request, const struct u
 {
     struct fb_error error = {""};
     struct attach a = {0};
-    json_t *reply = json_pack("{s:b, s:i, s:o*, s:[], s:o}", "ok", 1, "pid", (int)getpid(),
-                              "socket", fb_wire_path(d->client_socket), "roots", "notes",
+    json_t *reply = json_pack("{s:b, s:i, s:o*, s:[], s:[], s:o}", "ok", 1, "pid", (int)getpid(),
+                              "socket", fb_wire_path(d->client_socket), "roots", "mounted", "notes",
                               notes_on(d->options->config, json_object_get(request, "cache")));
-    struct fb_share_answer answer = {.root = add_root, .note = add_note, .arg = reply};
+    struct fb_share_answer answer = {
+        .root = add_root, .mounted = add_mounted, .note = add_note, .arg = reply};
     int rc = reply ? take_attach(request, peer, &a, &error) : -ENOMEM;
 
     if (rc == 0)

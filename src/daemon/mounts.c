@@ -174,27 +174,10 @@ static void mount_ended(void *arg)
 
 static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *err)
 {
-    struct fb_mount_config config = {
-        .mountpoint = e->mountpoint,
-        .fs_name = e->source,
-        .consistency = (enum fb_consistency)e->settings.consistency,
-        .metadata_ttl_ns = e->settings.metadata_ttl_ns,
-        .timeout_ns = e->settings.source_timeout_ns,
-        .bypass = !e->settings.cache,
-        .allow_other = e->settings.allow_other,
-        .read_only = e->settings.read_only,
-        .threads = (unsigned)e->settings.fuse_threads,
-        .max_background = (unsigned)e->settings.max_background,
-        .ended = mount_ended,
-        .arg = e,
-    };
-    struct fb_source *source;
     struct fb_mount *mount;
-    int rc = fb_source_dir_open(e->source, &e->settings, &m->own, &source, err);
+    int rc = fb_source_dir_mount(m->cache, e->source, e->mountpoint, &e->settings, &m->own,
+                                 mount_ended, e, &mount, err);
 
-    if (rc)
-        return rc;
-    rc = fb_mount_start(m->cache, source, &config, &mount, err);
     if (rc == FB_MOUNT_STUCK) {
         note_stuck(m);
         rc = -EIO;

@@ -18,6 +18,7 @@
 #define LOCK_NAME     "daemon.lock"
 #define SOCKET_SUFFIX ".sock"
 #define CLIENT_SUFFIX ".client"
+#define MOUNTS_SUFFIX ".mounts"
 
 static char *runtime_path(void)
 {
@@ -115,6 +116,11 @@ int fb_runtime_socket(const char *home, bool make, char **ret_path, struct fb_er
 int fb_runtime_client_socket(const char *home, bool make, char **ret_path, struct fb_error *err)
 {
     return socket_path(home, make, CLIENT_SUFFIX, ret_path, err);
+}
+
+int fb_runtime_mounts(const char *home, char **ret_path, struct fb_error *err)
+{
+    return socket_path(home, true, MOUNTS_SUFFIX, ret_path, err);
 }
 
 static int is_socket_name(const struct dirent *entry)

@@ -11,10 +11,16 @@
 #include "core/mem.h"
 #include "daemon/leases.h"
 #include "daemon/paths.h"
+#include "daemon/private_mount.h"
 #include "doors/fuse/mount.h"
+#include "source/source_s3.h"
 
 #define OTHERS_WAIT_NS (30 * FB_NS_PER_S)    /* for a source that another request opens or closes */
 #define FOREVER_NS     (86400 * FB_NS_PER_S) /* how long names of a static source are believed */
+/* A program that becomes another is not connected for a moment; one that reads a directory can do
+ * without us then, one that reads a bucket cannot. */
+#define ALONE_NS      (500 * FB_NS_PER_MS)
+#define ALONE_LOOK_MS 100
 
 enum state {
     STARTING,
@@ -27,8 +33,10 @@ struct entry {
     enum state state;
     unsigned users; /* who work with `volume` without the lock */
     char *source;
+    char *key; /* what it is found by: the source, or that and where it answers */
     struct fb_mount_settings settings;
     struct fb_volume *volume;
+    struct fb_private_mount *mount; /* whose the volume is; NULL: it is our own */
     unsigned name_count;
     char *names[FB_SHARE_NAMES_MAX];
     struct fb_list leases;
@@ -39,6 +47,7 @@ struct fb_shares {
     struct fb_cache *cache;
     struct fb_local *local;
     struct fb_own_dirs own;
+    char *mounts_dir;
     void (*changed)(void *arg);
     void *arg;
     struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list and all that is in it */
@@ -47,6 +56,9 @@ struct fb_shares {
     unsigned count;
     struct fb_leases leases;
     uint64_t requests; /* so far: names each */
+    int64_t alone_ns;  /* since when no program is connected; 0: one is */
+    bool waits;        /* there is an entry that goes when that has lasted */
+    bool stuck;        /* a mount did not come apart, and still uses the cache */
 };
 
 static struct entry *entry_of(struct fb_list *link)
@@ -57,12 +69,15 @@ static struct entry *entry_of(struct fb_list *link)
 /* ---- life ---- */
 
 int fb_shares_create(struct fb_cache *cache, struct fb_local *local, const struct fb_own_dirs *own,
-                     void (*changed)(void *arg), void *arg, struct fb_shares **ret_shares)
+                     const char *mounts_dir, void (*changed)(void *arg), void *arg,
+                     struct fb_shares **ret_shares)
 {
     struct fb_shares *s = fb_alloc(sizeof *s);
-    int rc = s ? fb_leases_open(&s->leases) : -ENOMEM;
+    int rc = s && (s->mounts_dir = fb_strdup(mounts_dir)) ? fb_leases_open(&s->leases) : -ENOMEM;
 
     if (rc) {
+        if (s)
+            free(s->mounts_dir);
         free(s);
         return rc;
     }
@@ -86,6 +101,7 @@ void fb_shares_destroy(struct fb_shares *shares)
     fb_leases_close(&shares->leases);
     fb_cond_destroy(&shares->moved);
     fb_mutex_destroy(&shares->mutex);
+    free(shares->mounts_dir);
     free(shares);
 }
 
@@ -104,14 +120,24 @@ int fb_shares_fd(const struct fb_shares *shares)
     return shares->leases.fd;
 }
 
-int fb_shares_poll_ms(struct fb_shares *shares)
+bool fb_shares_stuck(struct fb_shares *shares)
 {
-    bool look;
+    bool stuck;
 
     fb_mutex_lock(&shares->mutex);
-    look = shares->leases.unwatched > 0;
+    stuck = shares->stuck;
     fb_mutex_unlock(&shares->mutex);
-    return look ? FB_LEASES_LOOK_MS : -1;
+    return stuck;
+}
+
+int fb_shares_poll_ms(struct fb_shares *shares)
+{
+    int ms;
+
+    fb_mutex_lock(&shares->mutex);
+    ms = shares->waits ? ALONE_LOOK_MS : shares->leases.unwatched > 0 ? FB_LEASES_LOOK_MS : -1;
+    fb_mutex_unlock(&shares->mutex);
+    return ms;
 }
 
 /* ---- entries ---- */
@@ -124,6 +150,7 @@ static void entry_free(struct entry *e)
         free(e->names[i]);
     fb_mount_settings_free(&e->settings);
     free(e->source);
+    free(e->key);
     free(e);
 }
 
@@ -136,19 +163,20 @@ static struct entry *entry_new(const char *source, const struct fb_mount_setting
     fb_list_init(&e->link);
     fb_list_init(&e->leases);
     e->source = fb_strdup(source);
-    if (e->source && fb_mount_settings_copy(&e->settings, settings) == 0)
+    e->key = fb_source_is_s3(source) ? fb_private_mount_key(source, settings) : fb_strdup(source);
+    if (e->source && e->key && fb_mount_settings_copy(&e->settings, settings) == 0)
         return e;
     entry_free(e);
     return NULL;
 }
 
-static struct entry *find_entry(struct fb_shares *s, const char *source) FB_REQUIRES(s->mutex)
+static struct entry *find_entry(struct fb_shares *s, const char *key) FB_REQUIRES(s->mutex)
 {
     struct fb_list *it;
     struct fb_list *tmp;
 
     FB_LIST_FOREACH (it, tmp, &s->entries) {
-        if (strcmp(entry_of(it)->source, source) == 0)
+        if (strcmp(entry_of(it)->key, key) == 0)
             return entry_of(it);
     }
     return NULL;
@@ -188,20 +216,21 @@ static void let_go(struct fb_shares *s, struct entry *e)
 /* The entry of that source, LIVE, or STARTING when it is `fresh`: then it is the caller's to start.
  * It has one user more, and the lease when it had none of that process. What is used is set to
  * NULL. */
-static int take_entry(struct fb_shares *s, const char *source, struct entry **fresh,
-                      struct fb_lease **lease, struct entry **ret_entry, struct fb_error *err)
+static int take_entry(struct fb_shares *s, struct entry **fresh, struct fb_lease **lease,
+                      struct entry **ret_entry, struct fb_error *err)
 {
+    const char *key = (*fresh)->key;
     int64_t until_ns = fb_now_ns() + OTHERS_WAIT_NS;
     bool in_time = true;
     struct entry *e;
     int rc = 0;
 
     fb_mutex_lock(&s->mutex);
-    while ((e = find_entry(s, source)) && e->state != LIVE && in_time)
+    while ((e = find_entry(s, key)) && e->state != LIVE && in_time)
         in_time = fb_cond_wait(&s->moved, &s->mutex, until_ns);
     if (e && e->state != LIVE) {
         rc = fb_error_set(err, -EBUSY, "the source %s is just being opened or closed; try again",
-                          source);
+                          (*fresh)->source);
     } else if ((!e && s->count == FB_SHARES_MAX) || s->leases.count == FB_LEASES_MAX) {
         rc = fb_error_set(err, -ENOSPC,
                           "the daemon serves %u sources to %u programs and takes no more", s->count,
@@ -231,7 +260,7 @@ static int hold_entry(struct fb_shares *s, const char *source,
                    : fb_error_set(err, -ENOMEM, "out of memory");
 
     if (rc == 0 && lease)
-        rc = take_entry(s, source, &fresh, &lease, ret_entry, err);
+        rc = take_entry(s, &fresh, &lease, ret_entry, err);
     fb_lease_free(lease);
     entry_free(fresh);
     return rc;
@@ -262,12 +291,13 @@ static bool has_name(struct fb_shares *s, const struct entry *e, const char *nam
  * the source itself by: slower, and no less right. */
 static int add_name(struct fb_shares *s, struct entry *e, const char *name, struct fb_error *err)
 {
+    const char *same = e->mount ? fb_private_mount_point(e->mount) : e->source;
     FB_AUTO_FREE char *copy = NULL;
     bool room;
     int rc;
 
     if (!name || !fb_path_is_plain(name) || has_name(s, e, name, &room) || !room ||
-        !is_same_directory(name, e->source))
+        !is_same_directory(name, same))
         return 0;
     copy = fb_strdup(name);
     rc = copy ? fb_local_add(s->local, e->volume, name, err)
@@ -281,7 +311,36 @@ static int add_name(struct fb_shares *s, struct entry *e, const char *name, stru
     return 0;
 }
 
-static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *err)
+static void note_stuck(struct fb_shares *s)
+{
+    fb_mutex_lock(&s->mutex);
+    s->stuck = true;
+    fb_mutex_unlock(&s->mutex);
+}
+
+/* The volume goes with the mount. */
+static void stop_volume(struct fb_shares *s, struct entry *e)
+{
+    if (!e->mount)
+        fb_volume_detach(e->volume);
+    else if (fb_private_mount_stop(e->mount) == FB_MOUNT_STUCK)
+        note_stuck(s);
+}
+
+static int start_mount(struct fb_shares *s, struct entry *e, struct fb_error *err)
+{
+    int rc = fb_private_mount_start(s->cache, s->mounts_dir, e->source, e->key, &e->settings,
+                                    &s->own, &e->mount, err);
+
+    if (rc == FB_MOUNT_STUCK)
+        note_stuck(s);
+    if (rc)
+        return rc < 0 ? rc : -EIO;
+    e->volume = fb_private_mount_volume(e->mount);
+    return 0;
+}
+
+static int start_volume(struct fb_shares *s, struct entry *e, struct fb_error *err)
 {
     struct fb_volume_config config = {
         .metadata_ttl_ns = e->settings.metadata_ttl_ns,
@@ -295,12 +354,19 @@ static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *er
         return rc;
     if (e->settings.consistency == FB_STATIC && config.metadata_ttl_ns < FOREVER_NS)
         config.metadata_ttl_ns = FOREVER_NS;
-    rc = fb_volume_attach(s->cache, source, &config, &e->volume, err);
+    return fb_volume_attach(s->cache, source, &config, &e->volume, err);
+}
+
+static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *err)
+{
+    bool bucket = fb_source_is_s3(e->source);
+    int rc = bucket ? start_mount(s, e, err) : start_volume(s, e, err);
+
     if (rc)
         return rc;
-    rc = add_name(s, e, e->source, err);
+    rc = add_name(s, e, bucket ? fb_private_mount_point(e->mount) : e->source, err);
     if (rc) {
-        fb_volume_detach(e->volume);
+        stop_volume(s, e);
         return rc;
     }
     e->since_ns = fb_now_ns();
@@ -313,8 +379,11 @@ static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *er
 static void tell_notes(const struct entry *e, const struct fb_mount_settings *asked,
                        const struct fb_share_answer *answer)
 {
-    static const char *const matter[] = {"consistency", "metadata-ttl",   "source-timeout",
-                                         "cache",       "source-threads", "fault"};
+    static const char *const matter[] = {
+        "consistency", "metadata-ttl", "source-timeout",   "cache",        "source-threads",
+        "fault",       "read-only",    "region",           "profile",      "uid",
+        "gid",         "umask",        "force-path-style", "sign-request", "connections",
+        "part-size"};
     size_t rows;
     const struct fb_setting *table = fb_config_table(&rows);
 
@@ -337,14 +406,16 @@ static void tell_notes(const struct entry *e, const struct fb_mount_settings *as
     }
 }
 
-static void tell(struct fb_shares *s, const struct entry *e, const struct fb_mount_settings *asked,
-                 const struct fb_share_answer *answer)
+static void tell(struct fb_shares *s, const struct entry *e, const struct fb_share_source *from,
+                 const struct fb_mount_settings *asked, const struct fb_share_answer *answer)
 {
     if (!answer)
         return;
     fb_mutex_lock(&s->mutex);
     for (unsigned i = 0; i < e->name_count; i++)
         answer->root(answer->arg, e->names[i]);
+    if (e->mount && from->name)
+        answer->mounted(answer->arg, from->name, fb_private_mount_point(e->mount));
     tell_notes(e, asked, answer);
     fb_mutex_unlock(&s->mutex);
 }
@@ -369,11 +440,12 @@ static int attach_one(struct fb_shares *s, const struct fb_share_request *reques
             return rc;
         }
     }
-    rc = add_name(s, e, from->path, err);
-    if (rc == 0)
+    if (!e->mount)
+        rc = add_name(s, e, from->path, err);
+    if (rc == 0 && !e->mount)
         rc = add_name(s, e, from->name, err);
     if (rc == 0)
-        tell(s, e, request->settings, answer);
+        tell(s, e, from, request->settings, answer);
     let_go(s, e);
     return rc;
 }
@@ -422,9 +494,10 @@ int fb_shares_check(const struct fb_share_request *request, const struct fb_own_
 
 /* ---- removing ---- */
 
-/* One that nobody needs (or any), as STOPPING. */
-static struct entry *claim_next(struct fb_shares *s, bool any)
+/* One that nobody needs (or any), as STOPPING. `alone_ns`: since when no program is connected. */
+static struct entry *claim_next(struct fb_shares *s, bool any, int64_t alone_ns)
 {
+    bool waits = false;
     struct fb_list *it;
     struct fb_list *tmp;
     struct entry *found = NULL;
@@ -435,9 +508,14 @@ static struct entry *claim_next(struct fb_shares *s, bool any)
 
         if (found || e->state != LIVE || e->users > 0 || (!fb_list_empty(&e->leases) && !any))
             continue;
+        if (e->mount && !any && fb_now_ns() - alone_ns < ALONE_NS) {
+            waits = true;
+            continue;
+        }
         e->state = STOPPING;
         found = e;
     }
+    s->waits = waits;
     fb_mutex_unlock(&s->mutex);
     return found;
 }
@@ -445,7 +523,7 @@ static struct entry *claim_next(struct fb_shares *s, bool any)
 static void stop_entry(struct fb_shares *s, struct entry *e)
 {
     fb_local_remove(s->local, e->volume);
-    fb_volume_detach(e->volume);
+    stop_volume(s, e);
     fb_log_info("no longer serving %s to programs", e->source);
     drop_entry(s, e);
 }
@@ -460,8 +538,14 @@ void fb_shares_reap(struct fb_shares *shares)
     FB_LIST_FOREACH (it, tmp, &shares->entries) {
         fb_leases_end_dead(&shares->leases, &entry_of(it)->leases);
     }
+    if (fb_local_clients(shares->local) > 0)
+        shares->alone_ns = 0;
+    else if (shares->alone_ns == 0)
+        shares->alone_ns = fb_now_ns();
+    shares->waits = false;
     fb_mutex_unlock(&shares->mutex);
-    while (fb_local_clients(shares->local) == 0 && (e = claim_next(shares, false)))
+    while (fb_local_clients(shares->local) == 0 &&
+           (e = claim_next(shares, false, shares->alone_ns)))
         stop_entry(shares, e);
 }
 
@@ -469,7 +553,7 @@ void fb_shares_remove_all(struct fb_shares *shares)
 {
     struct entry *e;
 
-    while ((e = claim_next(shares, true)))
+    while ((e = claim_next(shares, true, 0)))
         stop_entry(shares, e);
 }
 

@@ -5,6 +5,9 @@
  *     life of an entry:   STARTING ── live ──► LIVE ── nobody left ──► STOPPING ──► gone
  *                             └── failed ──► gone
  *
+ * A source without a directory of its own, a bucket, has a private mount (private_mount.h) in place
+ * of names: where a program wants to see it is between that program and the library in it.
+ *
  * An entry is there for processes: each that asked for it holds a *lease*, which lasts as long as
  * the process. Without leases the entry goes, unless programs are still connected to the door: what
  * outlives the command that it was started for keeps it.
@@ -34,8 +37,8 @@
 struct fb_shares;
 
 struct fb_share_source {
-    const char *path; /* absolute, as somebody wrote it */
-    const char *name; /* another way to write it; NULL: none */
+    const char *path; /* absolute, as somebody wrote it; or s3://bucket/prefix */
+    const char *name; /* another way to write it, NULL: none; of a bucket: where it is to be seen */
 };
 
 /* What a process asks for. */
@@ -49,6 +52,7 @@ struct fb_share_request {
 /* What it comes to. Called with the lock held. */
 struct fb_share_answer {
     void (*root)(void *arg, const char *name);
+    void (*mounted)(void *arg, const char *name, const char *point); /* what is seen at `name` */
     void (*note)(void *arg, const char *sentence); /* a setting that is not as asked for */
     void *arg;
 };
@@ -57,10 +61,12 @@ struct fb_share_answer {
 FB_MUST_CHECK int fb_shares_check(const struct fb_share_request *request,
                                   const struct fb_own_dirs *own, struct fb_error *err);
 
-/* `changed` is called, on any thread, when it is time for fb_shares_reap(). */
+/* `changed` is called, on any thread, when it is time for fb_shares_reap(). `mounts_dir`: where
+ * private mounts are made, and removed with the last. */
 FB_MUST_CHECK int fb_shares_create(struct fb_cache *cache, struct fb_local *local,
-                                   const struct fb_own_dirs *own, void (*changed)(void *arg),
-                                   void *arg, struct fb_shares **ret_shares);
+                                   const struct fb_own_dirs *own, const char *mounts_dir,
+                                   void (*changed)(void *arg), void *arg,
+                                   struct fb_shares **ret_shares);
 
 /* All are gone. Takes NULL. */
 void fb_shares_destroy(struct fb_shares *shares);
@@ -83,6 +89,9 @@ void fb_shares_remove_all(struct fb_shares *shares);
 
 unsigned fb_shares_count(struct fb_shares *shares);
 
+/* As fb_mounts_stuck(). */
+bool fb_shares_stuck(struct fb_shares *shares);
+
 /* Forgets what is cached at an absolute path at or below one of the sources, by any of its names.
  * -ENOENT: it is below none. */
 FB_MUST_CHECK int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_files);
@@ -94,7 +103,7 @@ FB_MUST_CHECK int fb_shares_use(struct fb_shares *shares, const char *path, fb_v
 struct fb_share_view {
     const char *source;
     unsigned name_count;
-    char *const *names; /* the first is the source itself */
+    char *const *names; /* the first is the source itself, or the private mount */
     const struct fb_mount_settings *settings;
     uint16_t volume_id; /* of live ones */
     unsigned programs;  /* leases */

@@ -139,3 +139,28 @@ int fb_source_dir_open(const char *source, const struct fb_mount_settings *setti
 
     return rc ? fb_error_set(err, rc, "cannot open the source %s: %s", source, fb_strerror(rc)) : 0;
 }
+
+int fb_source_dir_mount(struct fb_cache *cache, const char *source, const char *mountpoint,
+                        const struct fb_mount_settings *settings, const struct fb_own_dirs *own,
+                        void (*ended)(void *arg), void *arg, struct fb_mount **ret_mount,
+                        struct fb_error *err)
+{
+    struct fb_mount_config config = {
+        .mountpoint = mountpoint,
+        .fs_name = source,
+        .consistency = (enum fb_consistency)settings->consistency,
+        .metadata_ttl_ns = settings->metadata_ttl_ns,
+        .timeout_ns = settings->source_timeout_ns,
+        .bypass = !settings->cache,
+        .allow_other = settings->allow_other,
+        .read_only = settings->read_only,
+        .threads = (unsigned)settings->fuse_threads,
+        .max_background = (unsigned)settings->max_background,
+        .ended = ended,
+        .arg = arg,
+    };
+    struct fb_source *from;
+    int rc = fb_source_dir_open(source, settings, own, &from, err);
+
+    return rc ? rc : fb_mount_start(cache, from, &config, ret_mount, err);
+}

@@ -8,6 +8,7 @@
 #include "base/attr.h"
 #include "core/error.h"
 #include "daemon/config.h"
+#include "doors/fuse/mount.h"
 #include "source/source.h"
 
 /* What is the daemon's own: the directories of its cache, and what sources write down there. */
@@ -28,6 +29,14 @@ FB_MUST_CHECK int fb_source_dir_check(const char *source, const struct fb_own_di
 FB_MUST_CHECK int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
                                      const struct fb_own_dirs *own, struct fb_source **ret_source,
                                      struct fb_error *err);
+
+/* Opens a source (canonical) and mounts it, as the settings say; `ended` is that of a mount's
+ * configuration, and may be NULL. FB_MOUNT_STUCK: see fb_mount_start(). */
+FB_MUST_CHECK int fb_source_dir_mount(struct fb_cache *cache, const char *source,
+                                      const char *mountpoint,
+                                      const struct fb_mount_settings *settings,
+                                      const struct fb_own_dirs *own, void (*ended)(void *arg),
+                                      void *arg, struct fb_mount **ret_mount, struct fb_error *err);
 
 const char *fb_source_health_name(enum fb_source_health health);
 

@@ -30,6 +30,7 @@ struct fixture {
     char top[PATH_MAX];
     char socket[PATH_MAX + 16];
     char own[PATH_MAX + 16];
+    char mounts[PATH_MAX + 16];
     char *own_list[1];
     struct fb_cache *cache;
     struct fb_local *local;
@@ -108,6 +109,7 @@ static int setup(void **state)
     assert_non_null(realpath(f->dir.path, f->top));
     snprintf(f->socket, sizeof f->socket, "%s/s.client", f->top);
     snprintf(f->own, sizeof f->own, "%s/own", f->top);
+    snprintf(f->mounts, sizeof f->mounts, "%s/mounts", f->top);
     assert_int_equal(mkdir(f->own, 0700), 0);
     f->own_list[0] = f->own;
     fb_test_dir_write(&f->dir, "data/file", "hello");
@@ -120,7 +122,8 @@ static int setup(void **state)
     assert_int_equal(fb_cache_open(&config, &f->cache, &err), 0);
     local.socket_path = f->socket;
     assert_int_equal(fb_local_start(f->cache, &local, &f->local, &err), 0);
-    assert_int_equal(fb_shares_create(f->cache, f->local, &own, count_change, f, &f->shares), 0);
+    assert_int_equal(
+        fb_shares_create(f->cache, f->local, &own, f->mounts, count_change, f, &f->shares), 0);
     *state = f;
     return 0;
 }

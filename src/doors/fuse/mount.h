@@ -74,6 +74,9 @@ FB_MUST_CHECK int fb_mount_stop(struct fb_mount *mount, bool force);
  * kernel may still know the answer. Asks a living daemon, which answers within its deadlines. */
 bool fb_mount_is_dead(const char *mountpoint);
 
+/* Removes the mount that a dead daemon has left there, if there is one. */
+FB_MUST_CHECK int fb_mount_clear(const char *mountpoint, struct fb_error *err);
+
 /* After fb_cache_evict(): waits, a few seconds at most, until the kernel has forgotten it, too. */
 void fb_mount_flush(struct fb_mount *mount);
 

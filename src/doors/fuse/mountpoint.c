@@ -147,6 +147,11 @@ static int remove_dead(const char *mountpoint, struct fb_error *err)
                         mountpoint, mountpoint);
 }
 
+int fb_mount_clear(const char *mountpoint, struct fb_error *err)
+{
+    return remove_dead(mountpoint, err);
+}
+
 /* What fusermount3 would only say on our standard error. */
 static int check_allow_other(struct fb_error *err)
 {

@@ -64,6 +64,9 @@ static int begin(void)
         return OFF;
     if (list)
         take_roots(list);
+    list = getenv("FOREBAY_VIRTUAL");
+    if (list)
+        fb_pl_take_virtual(list);
     return ON;
 }
 

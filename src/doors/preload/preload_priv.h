@@ -3,6 +3,7 @@
  * daemon's sources from shared memory.
  *
  *     paths.c     which paths are ours
+ *     virtual.c   paths that stand for a bucket
  *     table.c     descriptors that stand for cached files
  *     real.c      cached files that become real ones
  *     wrap_*.c    what programs call: open, read, stat, stdio, processes, changes
@@ -27,6 +28,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -167,6 +169,7 @@ bool fb_pl_inherited(int fd, const struct fb_pl_file *f); /* by a new program: n
 int fb_pl_real_fd(struct fb_pl_file *f);
 /* The file itself, open beside the cached one as long as that is. Negative errno. */
 int fb_pl_shadow(struct fb_pl_file *f);
+void fb_pl_handle_fork(void); /* from now on the child is told */
 void fb_pl_before_fork(void);
 void fb_pl_in_child(void);
 
@@ -190,6 +193,53 @@ bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PA
 void fb_pl_cwd_changed(void);
 /* Whether the library works in this process. */
 bool fb_pl_on(void);
+
+/* ---- virtual.c ---- */
+
+/* Where a path leads that a program has written. */
+struct fb_pl_way {
+    const struct fb_pl_root *root; /* the virtual root; NULL: it leads to where it says */
+    int error;                     /* it cannot be gone: fails, and with that */
+    char text[PATH_MAX];
+};
+
+extern bool fb_pl_virtual; /* there is a virtual root */
+
+void fb_pl_take_virtual(const char *list); /* FOREBAY_VIRTUAL, once */
+const char *fb_pl_go_there(struct fb_pl_way *way, int dir, const char *path);
+/* The errno of a call that failed on its way. */
+int fb_pl_blame(const struct fb_pl_way *way, int error);
+
+/* Where the path leads: to be called with that. It may point into `way`. */
+static inline const char *fb_pl_go(struct fb_pl_way *way, int dir, const char *path)
+{
+    way->root = NULL;
+    way->error = 0;
+    return fb_likely(!fb_pl_virtual) ? path : fb_pl_go_there(way, dir, path);
+}
+
+static inline void fb_pl_failed(const struct fb_pl_way *way)
+{
+    if (fb_unlikely(fb_pl_virtual))
+        errno = fb_pl_blame(way, errno);
+}
+
+/* After the call; below zero: it has failed. */
+static inline long fb_pl_end(const struct fb_pl_way *way, long result)
+{
+    if (result < 0)
+        fb_pl_failed(way);
+    return result;
+}
+
+/* A path that the kernel says, as the program sees it. False: it is that already. */
+bool fb_pl_back(char text[PATH_MAX]);
+/* The descriptor is of the mount below which `path` is, not of the directory under it. */
+bool fb_pl_is_there(int fd, const char *path);
+/* `path` (there) is below a virtual root whose daemon is gone or hangs. */
+bool fb_pl_is_lost(const char *path);
+/* open(2) of a file there, or anywhere; negative errno. */
+int fb_pl_open_there(const char *path, int flags);
 
 /* ---- wrap_open.c ---- */
 

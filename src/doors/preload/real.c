@@ -60,7 +60,7 @@ static int copy_of(struct fb_pl_file *f)
 
 int fb_pl_real_fd(struct fb_pl_file *f)
 {
-    int shadow = atomic_load(&f->shadow), fd;
+    int shadow = atomic_load(&f->shadow), fd, copy;
 
     /* With it, what was locked stays locked. */
     if (shadow >= 0 && same_version(f, shadow)) {
@@ -68,7 +68,8 @@ int fb_pl_real_fd(struct fb_pl_file *f)
         if (fd >= 0)
             return fd;
     }
-    fd = fb_sys_open(f->file.full, (f->flags & (O_NONBLOCK | O_NOATIME)) | O_RDONLY | O_CLOEXEC, 0);
+    fd = fb_pl_open_there(f->file.full,
+                          (f->flags & (O_NONBLOCK | O_NOATIME)) | O_RDONLY | O_CLOEXEC);
     /* Of a file nobody has looked at yet, any version will do. */
     if (fd >= 0 && (atomic_load(&f->used) == 0 || same_version(f, fd)))
         return fd;
@@ -77,7 +78,8 @@ int fb_pl_real_fd(struct fb_pl_file *f)
         return fd;
     if (fd >= 0)
         fb_sys_close(fd);
-    return copy_of(f);
+    copy = copy_of(f);
+    return copy < 0 && fd == -EIO ? fd : copy;
 }
 
 int fb_pl_shadow(struct fb_pl_file *f)
@@ -86,7 +88,7 @@ int fb_pl_shadow(struct fb_pl_file *f)
 
     if (shadow >= 0)
         return shadow;
-    shadow = fb_sys_open(f->file.full, O_RDONLY | O_CLOEXEC, 0);
+    shadow = fb_pl_open_there(f->file.full, O_RDONLY | O_CLOEXEC);
     if (shadow < 0)
         return shadow;
     shadow = fb_pl_own(shadow);
@@ -257,7 +259,10 @@ void fb_pl_in_child(void)
 {
     int high = atomic_load(&fb_pl_highest);
 
-    fb_client_forked(&fb_pl_client);
+    if (fb_pl_virtual)
+        fb_client_forked_held(&fb_pl_client);
+    else
+        fb_client_forked(&fb_pl_client);
     for (int fd = 0; fd <= high; fd++) {
         uint32_t slot = fb_pl_slot(fd);
 

@@ -114,8 +114,11 @@ static void moved(int from_dir, const char *from, int to_dir, const char *to)
 #define WRAP_CHANGE(name, params, args, dir, path) \
  FB_EXPORT int name params                         \
  {                                                 \
-  int rc = FB_REAL(name) args;                     \
+  struct fb_pl_way way;                            \
+  int rc;                                          \
                                                    \
+  path = fb_pl_go(&way, dir, path);                \
+  rc = (int)fb_pl_end(&way, FB_REAL(name) args);   \
   changed(dir, path);                              \
   return rc;                                       \
  }
@@ -138,44 +141,33 @@ WRAP_CHANGE(lutimes, (const char *p, const struct timeval t[2]), (p, t), AT_FDCW
 WRAP_CHANGE(symlinkat, (const char *o, int d, const char *p), (o, d, p), d, p)
 WRAP_CHANGE(symlink, (const char *o, const char *p), (o, p), AT_FDCWD, p)
 
-FB_EXPORT int link(const char *from, const char *to)
+/* Two paths; `told` is what the cache is told. */
+#define WRAP_TWO(name, params, args, from_dir, from, to_dir, to, told) \
+ FB_EXPORT int name params                                             \
+ {                                                                     \
+  struct fb_pl_way way, other;                                         \
+  int rc;                                                              \
+                                                                       \
+  from = fb_pl_go(&way, from_dir, from);                               \
+  to = fb_pl_go(&other, to_dir, to);                                   \
+  rc = FB_REAL(name) args;                                             \
+  if (rc < 0)                                                          \
+   fb_pl_failed(way.root ? &way : &other);                             \
+  told(from_dir, from, to_dir, to);                                    \
+  return rc;                                                           \
+ }
+
+static void linked(int from_dir, const char *from, int to_dir, const char *to)
 {
-    int rc = FB_REAL(link)(from, to);
-
-    changed(AT_FDCWD, from);
-    changed(AT_FDCWD, to);
-    return rc;
-}
-
-FB_EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
-{
-    int rc = FB_REAL(linkat)(from_dir, from, to_dir, to, flags);
-
     changed(from_dir, from);
     changed(to_dir, to);
-    return rc;
 }
 
-FB_EXPORT int rename(const char *from, const char *to)
-{
-    int rc = FB_REAL(rename)(from, to);
-
-    moved(AT_FDCWD, from, AT_FDCWD, to);
-    return rc;
-}
-
-FB_EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
-{
-    int rc = FB_REAL(renameat)(from_dir, from, to_dir, to);
-
-    moved(from_dir, from, to_dir, to);
-    return rc;
-}
-
-FB_EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
-{
-    int rc = FB_REAL(renameat2)(from_dir, from, to_dir, to, flags);
-
-    moved(from_dir, from, to_dir, to);
-    return rc;
-}
+WRAP_TWO(link, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, linked)
+WRAP_TWO(linkat, (int fd, const char *f, int td, const char *t, int flags), (fd, f, td, t, flags),
+         fd, f, td, t, linked)
+WRAP_TWO(rename, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, moved)
+WRAP_TWO(renameat, (int fd, const char *f, int td, const char *t), (fd, f, td, t), fd, f, td, t,
+         moved)
+WRAP_TWO(renameat2, (int fd, const char *f, int td, const char *t, unsigned flags),
+         (fd, f, td, t, flags), fd, f, td, t, moved)

@@ -59,14 +59,6 @@ WRAP_MAKER(shm_open, (const char *name, int flags, mode_t mode), (name, flags, m
 WRAP_MAKER(posix_openpt, (int flags), (flags))
 WRAP_MAKER(open_by_handle_at, (int mount, struct file_handle *handle, int flags),
            (mount, handle, flags))
-WRAP_MAKER(mkstemp, (char *name), (name))
-WRAP_MAKER(mkstemp64, (char *name), (name))
-WRAP_MAKER(mkostemp, (char *name, int flags), (name, flags))
-WRAP_MAKER(mkostemp64, (char *name, int flags), (name, flags))
-WRAP_MAKER(mkstemps, (char *name, int suffix), (name, suffix))
-WRAP_MAKER(mkstemps64, (char *name, int suffix), (name, suffix))
-WRAP_MAKER(mkostemps, (char *name, int suffix, int flags), (name, suffix, flags))
-WRAP_MAKER(mkostemps64, (char *name, int suffix, int flags), (name, suffix, flags))
 
 FB_EXPORT int pipe(int fds[2])
 {

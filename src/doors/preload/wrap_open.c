@@ -140,6 +140,10 @@ static int took_note(int fd, const char *clean, int flags)
 {
     int saved = errno;
 
+    if (fd >= 0 && fb_unlikely(!fb_pl_is_there(fd, clean))) {
+        fb_sys_close(fd);
+        return fb_fail(EIO);
+    }
     if (fd >= 0) {
         fb_pl_fresh(fd);
         note_real(fd, clean, flags);
@@ -186,49 +190,82 @@ static int took_odd_note(int fd, const char *path, int flags)
  fd = open_cached(dir, path, flags, clean);                                          \
  return fd >= 0 ? fd : took_note(real, clean, flags);
 
-#define WRAP_OPEN(name)                                                                        \
- static __attribute__((noinline)) int name##_ours(const char *path, int flags,                 \
-                                                  mode_t mode){OPEN_BODY(                      \
-     AT_FDCWD,                                                                                 \
-     FB_REAL(name)(path, flags, mode))} FB_EXPORT int wrap_##name(const char *path, int flags, \
-                                                                  mode_t mode) __asm__(#name); \
- int wrap_##name(const char *path, int flags, mode_t mode)                                     \
- {                                                                                             \
-  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(path, flags, mode)                    \
-                                         : name##_ours(path, flags, mode);                     \
+#define WRAP_OPEN(name)                                                                      \
+ static __attribute__((noinline)) int name##_ours(const char *path, int flags, mode_t mode)  \
+ {                                                                                           \
+  OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags, mode))                                      \
+ }                                                                                           \
+ static __attribute__((noinline)) int name##_there(const char *path, int flags, mode_t mode) \
+ {                                                                                           \
+  struct fb_pl_way way;                                                                      \
+                                                                                             \
+  path = fb_pl_go(&way, AT_FDCWD, path);                                                     \
+  return (int)fb_pl_end(&way, name##_ours(path, flags, mode));                               \
+ }                                                                                           \
+ FB_EXPORT int wrap_##name(const char *path, int flags, mode_t mode) __asm__(#name);         \
+ int wrap_##name(const char *path, int flags, mode_t mode)                                   \
+ {                                                                                           \
+  if (fb_unlikely(fb_pl_virtual))                                                            \
+   return name##_there(path, flags, mode);                                                   \
+  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(path, flags, mode)                  \
+                                         : name##_ours(path, flags, mode);                   \
  }
 
-#define WRAP_OPENAT(name)                                                                       \
- static __attribute__((noinline)) int name##_ours(int dir, const char *path, int flags,         \
-                                                  mode_t mode){OPEN_BODY(                       \
-     dir, FB_REAL(name)(dir, path, flags,                                                       \
-                        mode))} FB_EXPORT int wrap_##name(int dir, const char *path, int flags, \
-                                                          mode_t mode) __asm__(#name);          \
- int wrap_##name(int dir, const char *path, int flags, mode_t mode)                             \
- {                                                                                              \
-  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(dir, path, flags, mode)                \
-                                         : name##_ours(dir, path, flags, mode);                 \
+#define WRAP_OPENAT(name)                                                                          \
+ static                                                                                            \
+     __attribute__((noinline)) int name##_ours(int dir, const char *path, int flags, mode_t mode)  \
+ {                                                                                                 \
+  OPEN_BODY(dir, FB_REAL(name)(dir, path, flags, mode))                                            \
+ }                                                                                                 \
+ static                                                                                            \
+     __attribute__((noinline)) int name##_there(int dir, const char *path, int flags, mode_t mode) \
+ {                                                                                                 \
+  struct fb_pl_way way;                                                                            \
+                                                                                                   \
+  path = fb_pl_go(&way, dir, path);                                                                \
+  return (int)fb_pl_end(&way, name##_ours(dir, path, flags, mode));                                \
+ }                                                                                                 \
+ FB_EXPORT int wrap_##name(int dir, const char *path, int flags, mode_t mode) __asm__(#name);      \
+ int wrap_##name(int dir, const char *path, int flags, mode_t mode)                                \
+ {                                                                                                 \
+  if (fb_unlikely(fb_pl_virtual))                                                                  \
+   return name##_there(dir, path, flags, mode);                                                    \
+  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(dir, path, flags, mode)                   \
+                                         : name##_ours(dir, path, flags, mode);                    \
  }
 
-#define WRAP_OPEN_2(name)                         \
- int name(const char *path, int flags);           \
- FB_EXPORT int name(const char *path, int flags)  \
- {                                                \
-  OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags)) \
+#define WRAP_OPEN_2(name)                                                                         \
+ int name(const char *path, int flags);                                                           \
+ static int name##_ours(const char *path,                                                         \
+                        int flags){OPEN_BODY(AT_FDCWD, FB_REAL(name)(path, flags))} FB_EXPORT int \
+ name(const char *path, int flags)                                                                \
+ {                                                                                                \
+  struct fb_pl_way way;                                                                           \
+                                                                                                  \
+  path = fb_pl_go(&way, AT_FDCWD, path);                                                          \
+  return (int)fb_pl_end(&way, name##_ours(path, flags));                                          \
  }
 
-#define WRAP_OPENAT_2(name)                               \
- int name(int dir, const char *path, int flags);          \
- FB_EXPORT int name(int dir, const char *path, int flags) \
- {                                                        \
-  OPEN_BODY(dir, FB_REAL(name)(dir, path, flags))         \
+#define WRAP_OPENAT_2(name)                                                                       \
+ int name(int dir, const char *path, int flags);                                                  \
+ static int name##_ours(int dir, const char *path,                                                \
+                        int flags){OPEN_BODY(dir, FB_REAL(name)(dir, path, flags))} FB_EXPORT int \
+ name(int dir, const char *path, int flags)                                                       \
+ {                                                                                                \
+  struct fb_pl_way way;                                                                           \
+                                                                                                  \
+  path = fb_pl_go(&way, dir, path);                                                               \
+  return (int)fb_pl_end(&way, name##_ours(dir, path, flags));                                     \
  }
 
-#define WRAP_CREAT(name)                                              \
- FB_EXPORT int name(const char *path, mode_t mode)                    \
- {                                                                    \
-  return fb_pl_opened_real(FB_REAL(name)(path, mode), AT_FDCWD, path, \
-                           O_CREAT | O_WRONLY | O_TRUNC);             \
+#define WRAP_CREAT(name)                                                                   \
+ FB_EXPORT int name(const char *path, mode_t mode)                                         \
+ {                                                                                         \
+  struct fb_pl_way way;                                                                    \
+                                                                                           \
+  path = fb_pl_go(&way, AT_FDCWD, path);                                                   \
+  return (int)fb_pl_end(&way, fb_pl_opened_real(FB_REAL(name)(path, mode), AT_FDCWD, path, \
+                                                O_CREAT | O_WRONLY | O_TRUNC));            \
  }
 
 WRAP_OPEN(open)
@@ -244,12 +281,29 @@ WRAP_CREAT(creat64)
 
 /* ---- directories ---- */
 
+/* An empty directory where the mount was is not what was asked for. */
+static DIR *opened_dir(DIR *d, const char *path)
+{
+    if (!d)
+        return NULL;
+    if (path[0] == '/' && !fb_pl_is_there(dirfd(d), path)) {
+        (void)FB_REAL(closedir)(d);
+        errno = EIO;
+        return NULL;
+    }
+    (void)fb_pl_opened_real(dirfd(d), AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
+    return d;
+}
+
 FB_EXPORT DIR *opendir(const char *path)
 {
-    DIR *d = FB_REAL(opendir)(path);
+    struct fb_pl_way way;
+    DIR *d;
 
-    if (d)
-        (void)fb_pl_opened_real(dirfd(d), AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
+    path = fb_pl_go(&way, AT_FDCWD, path);
+    d = opened_dir(FB_REAL(opendir)(path), path);
+    if (!d)
+        fb_pl_failed(&way);
     return d;
 }
 

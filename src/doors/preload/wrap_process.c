@@ -17,6 +17,7 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/fsuid.h>
 #include <unistd.h>
 
@@ -101,18 +102,42 @@ FB_EXPORT pid_t vfork(void)
 
 /* ---- spawn ---- */
 
-#define WRAP_SPAWN(name)                                                                \
+/* A name without a slash is looked for along PATH. */
+#define WRAP_SPAWN(name, led)                                                           \
  FB_EXPORT int name(pid_t *restrict pid, const char *restrict path,                     \
                     const posix_spawn_file_actions_t *actions,                          \
                     const posix_spawnattr_t *restrict attr, char *const argv[restrict], \
                     char *const envp[restrict])                                         \
  {                                                                                      \
+  struct fb_pl_way way;                                                                 \
+  const char *to = led ? fb_pl_go(&way, AT_FDCWD, path) : path;                         \
+  int rc;                                                                               \
+                                                                                        \
   fb_pl_make_real_if(fb_pl_any);                                                        \
-  return FB_REAL(name)(pid, path, actions, attr, argv, envp);                           \
+  rc = FB_REAL(name)(pid, to, actions, attr, argv, envp);                               \
+  return fb_unlikely(fb_pl_virtual) && led && rc > 0 ? fb_pl_blame(&way, rc) : rc;      \
  }
 
-WRAP_SPAWN(posix_spawn)
-WRAP_SPAWN(posix_spawnp)
+WRAP_SPAWN(posix_spawn, true)
+WRAP_SPAWN(posix_spawnp, strchr(path, '/') != NULL)
+
+/* Paths that the child opens and goes to, out of our sight. */
+FB_EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict actions, int fd,
+                                               const char *restrict path, int flags, mode_t mode)
+{
+    struct fb_pl_way way;
+
+    return FB_REAL(posix_spawn_file_actions_addopen)(actions, fd, fb_pl_go(&way, AT_FDCWD, path),
+                                                     flags, mode);
+}
+
+FB_EXPORT int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *restrict actions,
+                                                   const char *restrict path)
+{
+    struct fb_pl_way way;
+
+    return FB_REAL(posix_spawn_file_actions_addchdir_np)(actions, fb_pl_go(&way, AT_FDCWD, path));
+}
 
 FB_EXPORT int system(const char *command)
 {
@@ -128,29 +153,23 @@ FB_EXPORT FILE *popen(const char *command, const char *mode)
 
 /* ---- exec ---- */
 
-FB_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
-{
-    fb_pl_make_real_if(fb_pl_inherited);
-    return FB_REAL(execve)(path, argv, envp);
-}
+#define WRAP_EXEC(name, led, params, args)         \
+ FB_EXPORT int name params                         \
+ {                                                 \
+  struct fb_pl_way way = {0};                      \
+                                                   \
+  if (led)                                         \
+   path = fb_pl_go(&way, AT_FDCWD, path);          \
+  fb_pl_make_real_if(fb_pl_inherited);             \
+  return (int)fb_pl_end(&way, FB_REAL(name) args); \
+ }
 
-FB_EXPORT int execv(const char *path, char *const argv[])
-{
-    fb_pl_make_real_if(fb_pl_inherited);
-    return FB_REAL(execv)(path, argv);
-}
-
-FB_EXPORT int execvp(const char *file, char *const argv[])
-{
-    fb_pl_make_real_if(fb_pl_inherited);
-    return FB_REAL(execvp)(file, argv);
-}
-
-FB_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
-{
-    fb_pl_make_real_if(fb_pl_inherited);
-    return FB_REAL(execvpe)(file, argv, envp);
-}
+WRAP_EXEC(execve, true, (const char *path, char *const argv[], char *const envp[]),
+          (path, argv, envp))
+WRAP_EXEC(execv, true, (const char *path, char *const argv[]), (path, argv))
+WRAP_EXEC(execvp, strchr(path, '/'), (const char *path, char *const argv[]), (path, argv))
+WRAP_EXEC(execvpe, strchr(path, '/'), (const char *path, char *const argv[], char *const envp[]),
+          (path, argv, envp))
 
 FB_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
@@ -161,9 +180,12 @@ FB_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 
 FB_EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
+    struct fb_pl_way way;
+
+    path = fb_pl_go(&way, dir, path);
     (void)fb_pl_make_real(dir);
     fb_pl_make_real_if(fb_pl_inherited);
-    return FB_REAL(execveat)(dir, path, argv, envp, flags);
+    return (int)fb_pl_end(&way, FB_REAL(execveat)(dir, path, argv, envp, flags));
 }
 
 /* Fills argv from a list that ends with NULL; false: too long. */
@@ -243,8 +265,11 @@ FB_EXPORT int setfsgid(gid_t gid)
 
 FB_EXPORT int chdir(const char *path)
 {
-    int rc = FB_REAL(chdir)(path);
+    struct fb_pl_way way;
+    int rc;
 
+    path = fb_pl_go(&way, AT_FDCWD, path);
+    rc = (int)fb_pl_end(&way, FB_REAL(chdir)(path));
     fb_pl_cwd_changed();
     return rc;
 }

@@ -68,8 +68,9 @@ static void compare(int dir, const char *path, mode_t mode, const struct fb_vers
     if (!place || strlen(clean) <= place->path_len + 1u)
         return;
     below = clean + place->path_len + 1;
+    /* What has an ETag the daemon itself has shown, through its mount. */
     if (fb_layout_find_file(&s->layout, place->source, below, strlen(below), &found) &&
-        found.valid_until_ns > 0 &&
+        found.valid_until_ns > 0 && found.version.tag[1] == 0 &&
         (found.version.size != seen->size || found.version.mtime_ns != seen->mtime_ns ||
          found.version.ctime_ns != seen->ctime_ns || found.version.tag[0] != seen->tag[0]))
         fb_client_forget(&fb_pl_client, clean);
@@ -88,17 +89,22 @@ static void compare_stat(int dir, const char *path, const struct stat *st)
 }
 
 /* As with open(): libc returns to the caller itself when the path is not ours. */
-#define WRAP_STAT(name, type)                                     \
- FB_EXPORT int name(const char *restrict path, type *restrict st) \
- {                                                                \
-  int rc;                                                         \
-                                                                  \
-  if (fb_likely(fb_pl_elsewhere(path)))                           \
-   return FB_REAL(name)(path, st);                                \
-  rc = FB_REAL(name)(path, st);                                   \
-  if (rc == 0)                                                    \
-   compare_stat(AT_FDCWD, path, (const struct stat *)st);         \
-  return rc;                                                      \
+#define WRAP_STAT(name, type)                                                                   \
+ static __attribute__((noinline)) int name##_ours(const char *restrict path, type *restrict st) \
+ {                                                                                              \
+  struct fb_pl_way way;                                                                         \
+  int rc;                                                                                       \
+                                                                                                \
+  path = fb_pl_go(&way, AT_FDCWD, path);                                                        \
+  rc = (int)fb_pl_end(&way, FB_REAL(name)(path, st));                                           \
+  if (rc == 0)                                                                                  \
+   compare_stat(AT_FDCWD, path, (const struct stat *)st);                                       \
+  return rc;                                                                                    \
+ }                                                                                              \
+ FB_EXPORT int name(const char *restrict path, type *restrict st)                               \
+ {                                                                                              \
+  return fb_likely(!fb_pl_virtual && fb_pl_elsewhere(path)) ? FB_REAL(name)(path, st)           \
+                                                            : name##_ours(path, st);            \
  }
 
 WRAP_STAT(stat, struct stat)
@@ -107,18 +113,18 @@ WRAP_STAT(lstat, struct stat)
 WRAP_STAT(lstat64, struct stat64)
 
 /* What programs built against an older libc call. */
-#define WRAP_XSTAT(name, type)                               \
- int name(int version, const char *path, type *st);          \
- FB_EXPORT int name(int version, const char *path, type *st) \
- {                                                           \
-  int rc;                                                    \
-                                                             \
-  if (fb_likely(fb_pl_elsewhere(path)))                      \
-   return FB_REAL(name)(version, path, st);                  \
-  rc = FB_REAL(name)(version, path, st);                     \
-  if (rc == 0)                                               \
-   compare_stat(AT_FDCWD, path, (const struct stat *)st);    \
-  return rc;                                                 \
+#define WRAP_XSTAT(name, type)                                 \
+ int name(int version, const char *path, type *st);            \
+ FB_EXPORT int name(int version, const char *path, type *st)   \
+ {                                                             \
+  struct fb_pl_way way;                                        \
+  int rc;                                                      \
+                                                               \
+  path = fb_pl_go(&way, AT_FDCWD, path);                       \
+  rc = (int)fb_pl_end(&way, FB_REAL(name)(version, path, st)); \
+  if (rc == 0)                                                 \
+   compare_stat(AT_FDCWD, path, (const struct stat *)st);      \
+  return rc;                                                   \
  }
 
 WRAP_XSTAT(__xstat, struct stat)
@@ -133,21 +139,37 @@ static bool names_fd(const char *path, int flags)
     return (flags & AT_EMPTY_PATH) != 0 && (!path || path[0] == '\0');
 }
 
+#define STATAT_BODY(dir, st, real)                                   \
+ struct fb_pl_way way;                                               \
+ int rc;                                                             \
+                                                                     \
+ if (names_fd(path, flags) && stat_cached(dir, (struct stat *)(st))) \
+  return 0;                                                          \
+ path = fb_pl_go(&way, dir, path);                                   \
+ rc = (int)fb_pl_end(&way, real);                                    \
+ if (rc == 0)                                                        \
+  compare_stat(dir, path, (const struct stat *)(st));                \
+ return rc;
+
 #define WRAP_STATAT(name, type)                                                       \
  FB_EXPORT int name(int dir, const char *restrict path, type *restrict st, int flags) \
  {                                                                                    \
-  int rc;                                                                             \
-                                                                                      \
-  if (names_fd(path, flags) && stat_cached(dir, (struct stat *)st))                   \
-   return 0;                                                                          \
-  rc = FB_REAL(name)(dir, path, st, flags);                                           \
-  if (rc == 0)                                                                        \
-   compare_stat(dir, path, (const struct stat *)st);                                  \
-  return rc;                                                                          \
+  STATAT_BODY(dir, st, FB_REAL(name)(dir, path, st, flags))                           \
  }
 
 WRAP_STATAT(fstatat, struct stat)
 WRAP_STATAT(fstatat64, struct stat64)
+
+/* What programs built against an older libc call. */
+#define WRAP_XSTATAT(name, type)                                                 \
+ int name(int version, int dir, const char *path, type *st, int flags);          \
+ FB_EXPORT int name(int version, int dir, const char *path, type *st, int flags) \
+ {                                                                               \
+  STATAT_BODY(dir, st, FB_REAL(name)(version, dir, path, st, flags))             \
+ }
+
+WRAP_XSTATAT(__fxstatat, struct stat)
+WRAP_XSTATAT(__fxstatat64, struct stat64)
 
 static struct statx_timestamp stamp(const struct timespec *t)
 {
@@ -192,6 +214,7 @@ static void compare_statx(int dir, const char *path, const struct statx *sx)
 FB_EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask,
                     struct statx *restrict ret)
 {
+    struct fb_pl_way way;
     struct stat st;
     int rc;
 
@@ -199,7 +222,8 @@ FB_EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask
         fill_statx(&st, ret);
         return 0;
     }
-    rc = FB_REAL(statx)(dir, path, flags, mask, ret);
+    path = fb_pl_go(&way, dir, path);
+    rc = (int)fb_pl_end(&way, FB_REAL(statx)(dir, path, flags, mask, ret));
     if (rc == 0)
         compare_statx(dir, path, ret);
     return rc;

@@ -108,18 +108,24 @@ static FILE *passed(FILE *file, const char *path, const char *mode)
     return file;
 }
 
-#define WRAP_FOPEN(name)                                       \
- FB_EXPORT FILE *name(const char *path, const char *mode)      \
- {                                                             \
-  int flags = flags_of(mode);                                  \
-  int fd = flags < 0 ? -1 : fb_pl_open(AT_FDCWD, path, flags); \
-  FILE *file = fd < 0 ? NULL : make_stream(fd);                \
-                                                               \
-  if (file)                                                    \
-   return file;                                                \
-  if (fd >= 0)                                                 \
-   close(fd);                                                  \
-  return passed(FB_REAL(name)(path, mode), path, mode);        \
+#define WRAP_FOPEN(name)                                   \
+ FB_EXPORT FILE *name(const char *path, const char *mode)  \
+ {                                                         \
+  struct fb_pl_way way;                                    \
+  int flags = flags_of(mode), fd;                          \
+  FILE *file;                                              \
+                                                           \
+  path = fb_pl_go(&way, AT_FDCWD, path);                   \
+  fd = flags < 0 ? -1 : fb_pl_open(AT_FDCWD, path, flags); \
+  file = fd < 0 ? NULL : make_stream(fd);                  \
+  if (file)                                                \
+   return file;                                            \
+  if (fd >= 0)                                             \
+   close(fd);                                              \
+  file = passed(FB_REAL(name)(path, mode), path, mode);    \
+  if (!file)                                               \
+   fb_pl_failed(&way);                                     \
+  return file;                                             \
  }
 
 WRAP_FOPEN(fopen)
@@ -189,9 +195,11 @@ static FILE *reopen_ours(struct stream *s, FILE *file, const char *path, const c
   struct stream *s = find(file);                                      \
   struct fb_pl_file *f = NULL;                                        \
   int fd = s ? -1 : FB_REAL(fileno)(file);                            \
+  struct fb_pl_way way;                                               \
                                                                       \
   if (s)                                                              \
    return reopen_ours(s, file, path, mode);                           \
+  path = fb_pl_go(&way, AT_FDCWD, path);                              \
   if (fd >= 0) {                                                      \
    (void)fb_pl_make_real(fd);                                         \
    (void)fb_pl_closing(fd, &f);                                       \
@@ -199,6 +207,8 @@ static FILE *reopen_ours(struct stream *s, FILE *file, const char *path, const c
   file = FB_REAL(name)(path, mode, file);                             \
   if (f)                                                              \
    fb_pl_put(f);                                                      \
+  if (!file)                                                          \
+   fb_pl_failed(&way);                                                \
   return passed(file, path, mode);                                    \
  }
 
