@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "core/mem.h"
 
-#define RAW_SIZE  (256u << 10)
+#define RAW_SIZE  (64u << 10)
 #define DATA_SIZE (1u << 20)
 
 enum packing {
@@ -413,5 +413,7 @@ uint64_t fb_trace_input_offset(const struct fb_trace_input *in)
 
 double fb_trace_input_progress(const struct fb_trace_input *in)
 {
-    return in->raw_total ? (double)in->raw_read / (double)in->raw_total : -1;
+    uint64_t used = in->raw_read - (in->raw_len - in->raw_at);
+
+    return in->raw_total ? (double)used / (double)in->raw_total : -1;
 }
