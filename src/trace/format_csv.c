@@ -19,6 +19,18 @@
 #define MSR_COLUMNS  7
 #define COLUMN_NAMES 12
 
+/* Without the blanks around it. */
+static char *trim(char *text)
+{
+    size_t len;
+
+    text += strspn(text, " \t");
+    len = strlen(text);
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
+        text[--len] = 0;
+    return text;
+}
+
 /* Splits the line in place; returns how many fields it has. */
 static unsigned split(char *text, char separator, char **field)
 {
@@ -27,10 +39,11 @@ static unsigned split(char *text, char separator, char **field)
     while (count < COLUMNS_MAX) {
         char *end = strchr(text, separator);
 
-        field[count++] = text;
+        if (end)
+            *end = 0;
+        field[count++] = trim(text);
         if (!end)
             break;
-        *end = 0;
         text = end + 1;
     }
     return count;
@@ -204,8 +217,10 @@ static int line_csv(struct fb_trace *trace, char *text, struct fb_trace_request 
 
     if (*text == 0)
         return 0;
-    if (first)
+    if (first) {
         trace->separator = find_separator(text);
+        text += *text == '#'; /* a header may begin so */
+    }
     count = split(text, trace->separator, field);
     if (first) {
         int rc = find_columns(trace, field, count, ret_why);
@@ -242,10 +257,13 @@ static bool looks_like_csv(const uint8_t *head, size_t len, bool whole)
     char first[FB_TRACE_LINE_MAX];
     char *field[COLUMNS_MAX];
     const char *why;
+    unsigned count;
 
-    return fb_trace_is_text(head, len) &&
-           fb_trace_head_line(head, len, whole, 0, first, sizeof first) &&
-           find_columns(&none, field, split(first, find_separator(first), field), &why) == 0;
+    if (!fb_trace_is_text(head, len) ||
+        !fb_trace_head_line(head, len, whole, 0, first, sizeof first))
+        return false;
+    count = split(first + (*first == '#'), find_separator(first), field);
+    return find_columns(&none, field, count, &why) == 0;
 }
 
 const struct fb_trace_format fb_trace_csv = {

@@ -206,6 +206,8 @@ static void test_csv(void **state)
     expect_request(1, r[1].id, 20, 3);
     assert_int_equal(good("x.csv", "5,70,8\n6,71,9\n", 14, &options), 2);
     expect_request(0, 70, 8, 1);
+    assert_int_equal(good_text("x", "# time, object , size\n0, 7, 10\n5, 8 , 20 \n"), 2);
+    expect_request(1, 8, 20, 5);
     options.columns = "id=key";
     assert_int_equal(good("x.csv", "a,key\n1,2\n", 10, &options), 1);
     expect_request(0, 2, 4096, 1);
