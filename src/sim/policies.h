@@ -24,6 +24,7 @@ extern const struct fb_sim_policy fb_sim_lecar;
 extern const struct fb_sim_policy fb_sim_cacheus;
 extern const struct fb_sim_policy fb_sim_segcache;
 extern const struct fb_sim_policy fb_sim_uniform;
+extern const struct fb_sim_policy fb_sim_learned;
 extern const struct fb_sim_policy fb_sim_belady;
 extern const struct fb_sim_policy fb_sim_belady_size;
 
