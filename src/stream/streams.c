@@ -119,14 +119,16 @@ size_t fb_streams_path(const struct fb_streams *s, uint64_t id, char *buf, size_
 
     if (size)
         buf[0] = 0;
-    if (!n)
+    if (!n || !n->parent)
         return 0;
     for (const struct node *up = n; up->parent; up = &s->nodes[up->parent])
-        len += up->label_len + (len != 0);
+        len += up->label_len + 1U;
+    len--; /* there is no slash before the first */
+    if (len >= size)
+        return len;
+    buf[len] = 0;
     at = len;
-    if (len < size)
-        buf[len] = 0;
-    for (const struct node *up = n; up->parent && len < size; up = &s->nodes[up->parent]) {
+    for (const struct node *up = n; up->parent; up = &s->nodes[up->parent]) {
         at -= up->label_len;
         memcpy(buf + at, label_of(up), up->label_len);
         if (at)

@@ -116,7 +116,7 @@ uint64_t fb_streams_fed_owner(const struct fb_streams *streams, const struct fb_
 /* False when the node is gone. */
 bool fb_streams_get(const struct fb_streams *streams, uint64_t id, struct fb_stream_info *ret_info);
 
-/* Path below the source; "" for a root. Returns the length it has, like snprintf. */
+/* Path below the source; "" for a root, and when it does not fit. Returns the length it has. */
 size_t fb_streams_path(const struct fb_streams *streams, uint64_t id, char *buf, size_t size);
 
 /* Walks the tree: the newest child of a node (of 0: the first source's root), its next sibling. */
