@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/find_seed.h"
 #include "cli/listing.h"
 #include "core/mem.h"
 #include "core/units.h"
 #include "epoch/plan.h"
+#include "epoch/seed_search.h"
 
 struct options {
     unsigned sampler;
@@ -29,6 +31,8 @@ struct options {
     bool sampler_drop_last;
     char *order;
     char *extensions;
+    char *find;
+    uint64_t seed_limit;
     bool sizes;
     bool print;
 };
@@ -89,6 +93,12 @@ static const struct fb_setting table[] = {
     {"epochs", 0, FB_SETTING_UINT, FIELD(epochs), "1", NULL, "N", "Epochs to print", "Output"},
     {"first-epoch", 0, FB_SETTING_UINT, FIELD(first_epoch), "0", NULL, "N", "The first of them",
      "Output"},
+    {"find", 0, FB_SETTING_STRING, FIELD(find), NULL, NULL, "FILE",
+     "Do not take the flags, find them: FILE has the paths that a process has read, one a line, "
+     "from the beginning of an epoch on; a loader's first worker, or a process that reads itself",
+     "Search"},
+    {"seed-limit", 0, FB_SETTING_UINT, FIELD(seed_limit), "1048576", NULL, "N",
+     "With --find: seeds below that are tried, up to 4294967296", "Search"},
     {"sizes", 0, FB_SETTING_BOOL, FIELD(sizes), "no", NULL, NULL,
      "Ask for the size of every file, for the summary without --print", "Output"},
     {"print", 0, FB_SETTING_BOOL, FIELD(print), "no", NULL, NULL,
@@ -257,6 +267,17 @@ static int plan(const char *dir, const struct options *o)
     return status;
 }
 
+static int find(const char *dir, const struct options *o)
+{
+    return cli_find_seed(&(struct cli_find){
+        .dir = dir,
+        .order = o->order,
+        .extensions = o->extensions,
+        .accesses = o->find,
+        .seed_limit = fb_min_u64(o->seed_limit, FB_SEED_ALL),
+    });
+}
+
 static int run(int argc, char **argv)
 {
     struct fb_error error = {""};
@@ -270,6 +291,8 @@ static int run(int argc, char **argv)
                                &error);
     if (rc || positional != 1)
         status = cli_usage(&cli_plan, "%s", rc ? error.text : "write one directory");
+    else if (options.find)
+        status = find(argv[1], &options);
     else
         status = plan(argv[1], &options);
     fb_settings_free(table, FB_ARRAY_SIZE(table), &options);
@@ -288,13 +311,16 @@ const struct cli_command cli_plan = {
         "much there is to read. With --print it writes one line for each access of the rank, in "
         "the order in which its loader asks for them. Workers read ahead side by side: worker w "
         "of W reads batches w, w + W, w + 2W ..., which --worker shows.\n\nThe order is that of "
-        "the data set as it is now; a file more or less, and all is different.",
+        "the data set as it is now; a file more or less, and all is different.\n\nWith --find "
+        "nothing needs to be known: the seed, and with it the other flags, is found in what a "
+        "process has read, for both --order imagefolder and sorted. Sixteen accesses are enough.",
     .example =
         "  forebay plan /data/imagenet/train --seed 0 --world 8 --rank 0 --batch 128 "
         "--workers 4\n"
         "  forebay plan /data/imagenet/train --seed 0 --world 8 --rank 3 --epochs 2 --print\n"
         "  forebay plan /data/faces --sampler torch-random --generator loader --seed 42 "
-        "--order sorted --print\n",
+        "--order sorted --print\n"
+        "  forebay plan /data/imagenet/train --find reads-of-worker-0\n",
     .table = flags,
     .run = run,
 };

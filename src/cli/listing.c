@@ -9,8 +9,7 @@
 
 #include "core/mem.h"
 
-#define DEPTH_MAX   64 /* directories inside each other: a link may lead upward */
-#define LIST_PREFIX "list:"
+#define DEPTH_MAX 64 /* directories inside each other: a link may lead upward */
 
 /* A directory as it was read: names behind each other, and where each begins, sorted. */
 struct folder {
@@ -312,14 +311,13 @@ static int list_imagefolder(struct lister *l)
 
 /* ---- list:FILE ---- */
 
-/* The part below the data set, or the whole of a relative path. */
-static const char *strip(const struct lister *l, const char *line)
+const char *cli_listing_strip(const char *dir, const char *line)
 {
-    size_t len = strlen(l->how->dir);
+    size_t len = strlen(dir);
 
-    while (len > 1 && l->how->dir[len - 1] == '/')
+    while (len > 1 && dir[len - 1] == '/')
         len--;
-    if (strncmp(line, l->how->dir, len) == 0 && line[len] == '/')
+    if (strncmp(line, dir, len) == 0 && line[len] == '/')
         line += len;
     else if (strncmp(line, "./", 2) == 0)
         line++;
@@ -342,7 +340,7 @@ static int list_file(struct lister *l, const char *file)
         if (len > 0 && line[len - 1] == '\n')
             line[--len] = 0;
         if (len > 0)
-            rc = add(l, strip(l, line));
+            rc = add(l, cli_listing_strip(l->how->dir, line));
     }
     if (rc == 0 && ferror(in))
         rc = fb_error_set(l->err, -EIO, "the list %s cannot be read to its end", file);
@@ -367,8 +365,8 @@ static int list(struct lister *l)
         l->dir_order = by_name_below;
         return top ? list_sorted(l, top, 0) : no_memory(l);
     }
-    if (strncmp(order, LIST_PREFIX, sizeof LIST_PREFIX - 1) == 0)
-        return list_file(l, order + sizeof LIST_PREFIX - 1);
+    if (strncmp(order, CLI_LIST_PREFIX, sizeof CLI_LIST_PREFIX - 1) == 0)
+        return list_file(l, order + sizeof CLI_LIST_PREFIX - 1);
     return fb_error_set(l->err, -EINVAL,
                         "--order: '%s' is none of imagefolder, sorted and list:FILE", order);
 }

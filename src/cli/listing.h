@@ -20,6 +20,8 @@
 
 #define CLI_IMAGE_EXTENSIONS ".jpg,.jpeg,.png,.ppm,.bmp,.pgm,.tif,.tiff,.webp"
 
+#define CLI_LIST_PREFIX "list:"
+
 struct cli_listing {
     const char *dir;
     const char *order;
@@ -30,5 +32,8 @@ struct cli_listing {
 /* A negative errno, with a sentence. */
 FB_MUST_CHECK int cli_list(const struct cli_listing *how, struct fb_names **ret_names,
                            struct fb_error *err);
+
+/* The part of a path below the directory; all of one that is relative already. */
+const char *cli_listing_strip(const char *dir, const char *line);
 
 #endif

@@ -288,6 +288,31 @@ def described():
     assert forebay.torch.describe(DataLoader(numbers), paths=names).sampler == "sequential"
 
 
+def found():
+    """The flags, found in what the first worker of a real loader has read."""
+    folder = os.path.join(TOP, "found")
+    for i in range(600):
+        touch(f"{folder}/c{i % 3}/{i * 7919 % 1000:03}-{i}.{'txt' if i % 4 == 0 else 'png'}")
+    data = ImageFolder(folder, loader=lambda path: path)
+    every = Paths(sorted(f"{folder}/c{i % 3}/{name}" for i in range(3)
+                         for name in os.listdir(f"{folder}/c{i % 3}")))
+    for dataset, order in ((data, "imagefolder"), (every, "sorted")):
+        sampler = DistributedSampler(dataset, 5, 3, seed=1234)
+        sampler.set_epoch(2)
+        loader = DataLoader(dataset, 8, sampler=sampler, num_workers=2)
+        reads = [path for n, (paths, _) in enumerate(loader) if n % 2 == 0 for path in paths]
+        log = os.path.join(TOP, "reads")
+        with open(log, "w", encoding="utf-8") as f:
+            f.write("".join(path + "\n" for path in reads))
+        out = subprocess.run([FOREBAY, "plan", folder, "--find", log], stdout=subprocess.PIPE,
+                             check=True).stdout.decode()
+        want = f"--order {order} --sampler torch-distributed --seed 1236 --world 5 --rank 3 "
+        want += "--batch 8 --workers 2\n"
+        assert out == want, (out, want)
+        got = plan(folder, *out.split(), "--worker", 0)
+        compare("found", [f"0 {os.path.relpath(path, folder)}" for path in reads], got)
+
+
 def large():
     """Long enough for many refills of the generator."""
     flags, names = listed(300007)
@@ -302,6 +327,7 @@ def main():
     loaders(rng)
     rank_of_loader()
     described()
+    found()
     own_generators(rng)
     large()
 
