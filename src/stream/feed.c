@@ -164,69 +164,82 @@ static struct step block_step(const struct fb_fact *fact)
     };
 }
 
+/* Of a file in its directory. */
+static struct step file_step(const struct fb_fact *fact, const char *name, uint64_t dir_hash)
+{
+    size_t len = fact->path_len - (size_t)(name - fact->path);
+    uint64_t hash = fb_hash64(name, len);
+
+    return (struct step){
+        .child = (uint32_t)hash,
+        .order = fb_name_order(name, len),
+        .position = fact->position,
+        .key = (uint32_t)(hash >> 32),
+        .share = fact->siblings ? 1.0F / (float)fact->siblings : 0,
+        .hash = fb_mix64(dir_hash ^ hash),
+    };
+}
+
+/* One level up: another child, the same item. */
+static struct step step_above(const struct step *step, const struct node *below)
+{
+    return (struct step){
+        .child = below->serial,
+        .order = below->order,
+        .position = FB_POSITION_UNKNOWN,
+        .key = below->key,
+        .hash = step->hash,
+    };
+}
+
+/* From the root, which is the last of the path. */
+static void visit_all(struct fb_streams *s, const uint32_t *path, const struct step *steps,
+                      unsigned depth, const struct fb_fact *fact, struct fb_fed *ret_fed)
+{
+    bool fresh = false;
+
+    for (unsigned level = depth; level-- > 0;) {
+        struct node *n = &s->nodes[path[level]];
+        bool changed = false;
+
+        fresh = visit(s, path[level], &steps[level], fact, fresh, &changed);
+        if (fresh && level > 0)
+            s->nodes[path[level - 1]].visit_no = n->visits;
+        if (ret_fed) {
+            ret_fed->steps[depth - 1 - level].id = (uint64_t)n->serial << 32 | path[level];
+            ret_fed->steps[depth - 1 - level].visit = fresh;
+            ret_fed->steps[depth - 1 - level].changed = changed;
+        }
+    }
+}
+
 void fb_streams_feed(struct fb_streams *s, const struct fb_fact *fact, struct fb_fed *ret_fed)
 {
     const char *slash = memrchr(fact->path, '/', fact->path_len);
     size_t dir_len = slash ? (size_t)(slash - fact->path) : 0;
     const char *name = slash ? slash + 1 : fact->path;
-    size_t name_len = fact->path_len - (size_t)(name - fact->path);
     uint64_t dir_hash = fb_hash64_seed(fact->path, dir_len, fact->source);
-    uint64_t name_hash = fb_hash64(name, name_len);
-    struct step step = {
-        .child = (uint32_t)name_hash,
-        .order = fb_name_order(name, name_len),
-        .position = fact->position,
-        .key = (uint32_t)(name_hash >> 32),
-        .hash = fb_mix64(dir_hash ^ name_hash),
-    };
     uint32_t dir = find_dir(s, fact, dir_len, dir_hash);
     uint32_t file = 0;
     uint32_t path[FB_STREAM_DEPTH_MAX];
-    struct step steps[FB_STREAM_DEPTH_MAX];
-    unsigned depth, level = 0;
-    bool fresh = false;
+    struct step steps[FB_STREAM_DEPTH_MAX], step;
+    unsigned depth = 0, level = 0;
 
-    if (ret_fed)
-        ret_fed->depth = 0;
-    if (!dir)
-        return;
-    if (fact->siblings) {
+    if (dir && fact->siblings)
         s->nodes[dir].known = fact->siblings;
-        step.share = 1.0F / (float)fact->siblings;
-    }
-    if (fact->blocks > 1)
-        file = fb_tree_file(s, dir, name, name_len);
-    depth = climb(s, file ? file : dir, fact->pid, path);
+    if (dir && fact->blocks > 1)
+        file = fb_tree_file(s, dir, name, fact->path_len - (size_t)(name - fact->path));
+    if (dir)
+        depth = climb(s, file ? file : dir, fact->pid, path);
     if (file) {
         s->nodes[file].known = fact->blocks;
         steps[level++] = block_step(fact);
     }
-    for (; level < depth; level++) {
-        const struct node *below;
-
+    for (step = file_step(fact, name, dir_hash); level < depth; level++) {
         steps[level] = step;
-        below = &s->nodes[path[level]];
-        /* What the node above sees: another child, the same item. */
-        step.child = below->serial;
-        step.order = below->order;
-        step.key = below->key;
-        step.position = FB_POSITION_UNKNOWN;
-        step.share = 0;
+        step = step_above(&step, &s->nodes[path[level]]);
     }
-    for (level = depth; level-- > 0;) {
-        bool changed = false;
-
-        fresh = visit(s, path[level], &steps[level], fact, fresh, &changed);
-        if (fresh && level > 0)
-            s->nodes[path[level - 1]].visit_no = s->nodes[path[level]].visits;
-        if (ret_fed) {
-            unsigned place = depth - 1 - level;
-
-            ret_fed->steps[place].id = (uint64_t)s->nodes[path[level]].serial << 32 | path[level];
-            ret_fed->steps[place].visit = fresh;
-            ret_fed->steps[place].changed = changed;
-        }
-    }
+    visit_all(s, path, steps, depth, fact, ret_fed);
     if (ret_fed)
         ret_fed->depth = depth;
 }
