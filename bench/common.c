@@ -263,8 +263,8 @@ void fb_bench_learn(struct fb_bench *b, uint32_t count)
 
         file_path(b->count, path);
         file_attr(b->file_bytes, path_ino(path), &attr);
-        rc =
-            fb_cache_learn(b->volume, path, &attr, fb_cache_moment(b->volume), &b->files[b->count]);
+        rc = fb_cache_learn(b->volume, path, &attr, fb_cache_moment(b->volume, path),
+                            &b->files[b->count]);
         if (rc < 0)
             fb_bench_die("file %u cannot be made known: %s", b->count, fb_strerror(rc));
     }

@@ -382,7 +382,7 @@ uint64_t fb_cache_evict(struct fb_volume *volume, const char *path)
 
     /* First: what is being read or looked up must not come in behind us. */
     atomic_fetch_add(&cache->evictions, 1);
-    atomic_fetch_add(&cache->forgets, 1);
+    fb_meta_forgetting(volume, NULL);
     count = fb_files_visit(cache->files, volume->id, path, evict_one, volume);
     rc = fb_store_hide(cache->store, volume->id, path);
     if (rc < 0)

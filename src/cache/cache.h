@@ -170,8 +170,9 @@ void fb_cache_changed(struct fb_volume *volume, const char *path, const struct f
 /* The same of a path and everything below it: a directory that went, or came. */
 void fb_cache_changed_below(struct fb_volume *volume, const char *path);
 
-/* What was asked of the source after this, and before anybody changed anything, can be learned. */
-uint64_t fb_cache_moment(const struct fb_volume *volume);
+/* What was asked of the source after this, and before anybody changed that path, can be learned.
+ * NULL: anything at all, for questions about many paths. */
+uint64_t fb_cache_moment(struct fb_volume *volume, const char *path);
 
 /* What a listing, or a change, told of a path: as if it had been looked up. `asked`: the moment
  * before the source was asked; when something was changed since, this is believed once only.

@@ -28,6 +28,7 @@
 
 #define FB_FETCH_BUCKETS  1024u
 #define FB_LOOKUP_BUCKETS 256u
+#define FB_FORGET_BUCKETS 1024u
 #define FB_ACCESS_RINGS   4u
 #define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
 #define FB_VOLUMES_MAX    256u
@@ -58,7 +59,11 @@ struct fb_cache {
     struct fb_mutex meta_lock;
     struct fb_list lookups[FB_LOOKUP_BUCKETS];
 
-    _Atomic uint64_t forgets; /* calls of fb_cache_forget(), changed(), evict() */
+    /* What was forgotten or changed: calls for everything below a path; for one path, by its hash;
+     * and all of them. */
+    _Atomic uint64_t forgets;
+    _Atomic uint64_t forgets_at[FB_FORGET_BUCKETS];
+    _Atomic uint64_t forgets_all;
     /* Calls of fb_cache_evict(): what was read before one must not be kept after it. Counted
      * before anything is forgotten; who keeps something looks after it is in the index (all of
      * this seq_cst, the index has a lock): so one of the two sees the other. */
@@ -160,6 +165,10 @@ FB_MUST_CHECK int fb_place_shed(struct fb_cache *cache);
  */
 FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
                                  const struct fb_attr *attr, uint32_t *ret_file);
+
+/* Before anything is forgotten: what is learned from questions asked before is believed once only.
+ * NULL: of all paths. */
+void fb_meta_forgetting(struct fb_volume *volume, const char *path);
 
 /* Ends the waiting of cancelled look-ups. */
 void fb_meta_cancel(struct fb_cache *cache);

@@ -48,7 +48,7 @@ struct fetch {
 struct run {
     struct fb_volume *volume;
     uint64_t evictions; /* that had been when it was sent */
-    uint64_t forgets;   /* likewise */
+    uint64_t asked;     /* the moment of then */
     struct fetch *fetches[RUN_MAX];
     unsigned count;
 };
@@ -235,7 +235,7 @@ static void source_changed(struct run *run, const struct fb_source_job *job)
     if (fb_meta_settle(run->volume, job->path, result, &job->attr, &file) < 0)
         return;
     /* What was changed through a door since then is believed once only. */
-    if (run->forgets != atomic_load(&cache->forgets))
+    if (run->asked != fb_cache_moment(run->volume, job->path))
         fb_files_set_valid_until(cache->files, file, 0);
     fb_files_unref(cache->files, file, 1);
 }
@@ -292,7 +292,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
     }
     run->volume = volume;
     run->evictions = atomic_load(&cache->evictions);
-    run->forgets = atomic_load(&cache->forgets);
+    run->asked = fb_cache_moment(volume, fb_files_path(cache->files, first->file, NULL));
     while (f && f->state == FETCH_QUEUED && run->count < most) {
         bool last = f->block == UINT32_MAX || f->alone;
 

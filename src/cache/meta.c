@@ -32,8 +32,8 @@ struct question {
     struct fb_list waiters;
     struct fb_volume *volume;
     char *path;
-    uint64_t forgets; /* that had been when it was asked */
-    bool shared;      /* others may wait for it */
+    uint64_t asked; /* the moment */
+    bool shared;    /* others may wait for it */
 };
 
 static struct fb_list *bucket(struct fb_volume *volume, const char *path)
@@ -108,9 +108,31 @@ int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
     return result;
 }
 
-uint64_t fb_cache_moment(const struct fb_volume *volume)
+#define ANY_PATH (1ull << 63) /* in a moment: it holds for all paths */
+
+static _Atomic uint64_t *forgets_at(struct fb_volume *volume, const char *path)
 {
-    return atomic_load(&volume->cache->forgets);
+    uint64_t hash = fb_path_hash(volume->id, path, strlen(path));
+
+    return &volume->cache->forgets_at[hash % FB_FORGET_BUCKETS];
+}
+
+void fb_meta_forgetting(struct fb_volume *volume, const char *path)
+{
+    struct fb_cache *cache = volume->cache;
+
+    atomic_fetch_add(path ? forgets_at(volume, path) : &cache->forgets, 1);
+    atomic_fetch_add(&cache->forgets_all, 1);
+}
+
+/* Counts only grow, so equal sums are equal counts. */
+uint64_t fb_cache_moment(struct fb_volume *volume, const char *path)
+{
+    struct fb_cache *cache = volume->cache;
+
+    if (!path)
+        return atomic_load(&cache->forgets_all) | ANY_PATH;
+    return atomic_load(&cache->forgets) + atomic_load(forgets_at(volume, path));
 }
 
 int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
@@ -120,7 +142,7 @@ int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_a
 
     /* Whoever changes something counts first and then looks for the record: one of us sees the
      * other. */
-    if (rc == 0 && asked != atomic_load(&volume->cache->forgets))
+    if (rc == 0 && asked != fb_cache_moment(volume, asked & ANY_PATH ? NULL : path))
         fb_files_set_valid_until(volume->cache->files, *ret_file, 0);
     return rc;
 }
@@ -155,7 +177,7 @@ static void stat_done(struct fb_source_job *job)
     int result;
 
     result = fb_meta_settle(volume, q->path, job->result, &job->attr, &file);
-    if (file != FB_FILE_NONE && q->forgets != atomic_load(&cache->forgets))
+    if (file != FB_FILE_NONE && q->asked != fb_cache_moment(volume, q->path))
         fb_files_set_valid_until(cache->files, file, 0);
     fb_list_init(&waiters);
     fb_mutex_lock(&cache->meta_lock);
@@ -211,7 +233,7 @@ static int ask(struct fb_lookup *lookup)
         return -ENOMEM;
     }
     *q = (struct question){
-        .volume = volume, .path = path, .forgets = atomic_load(&cache->forgets), .shared = shared};
+        .volume = volume, .path = path, .asked = fb_cache_moment(volume, path), .shared = shared};
     fb_list_init(&q->link);
     fb_list_init(&q->waiters);
     fb_mutex_lock(&cache->meta_lock);
@@ -219,7 +241,7 @@ static int ask(struct fb_lookup *lookup)
         FB_LIST_FOREACH (it, tmp, bucket(volume, path)) {
             struct question *other = FB_LIST_ENTRY(it, struct question, link);
 
-            if (!other->shared || other->volume != volume || other->forgets != q->forgets ||
+            if (!other->shared || other->volume != volume || other->asked != q->asked ||
                 strcmp(other->path, path) != 0)
                 continue;
             fb_list_push_back(&other->waiters, &lookup->link);
@@ -276,7 +298,7 @@ void fb_cache_forget(struct fb_volume *volume, const char *path)
     uint32_t file;
 
     /* First, so that a question answered from here on shows it. */
-    atomic_fetch_add(&cache->forgets, 1);
+    fb_meta_forgetting(volume, path);
     file = fb_files_find(cache->files, volume->id, path);
     if (file == FB_FILE_NONE)
         return;
@@ -317,8 +339,10 @@ static void drop_links(struct fb_volume *volume, const struct fb_attr *attr)
 {
     struct links l = {.volume = volume, .dev = attr->dev, .ino = attr->ino};
 
-    if (S_ISREG(attr->mode) && attr->nlink > 1)
-        fb_files_visit(volume->cache->files, volume->id, "", drop_link, &l);
+    if (!S_ISREG(attr->mode) || attr->nlink < 2)
+        return;
+    fb_meta_forgetting(volume, NULL);
+    fb_files_visit(volume->cache->files, volume->id, "", drop_link, &l);
 }
 
 void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr)
@@ -328,7 +352,7 @@ void fb_cache_changed(struct fb_volume *volume, const char *path, const struct f
     uint32_t old;
 
     /* First, so that a question answered from here on shows it. */
-    atomic_fetch_add(&cache->forgets, 1);
+    fb_meta_forgetting(volume, path);
     old = fb_files_remove(cache->files, volume->id, path);
     if (old != FB_FILE_NONE) {
         fb_files_attr(cache->files, old, &before);
@@ -351,7 +375,7 @@ static void drop_visited(void *arg, uint32_t file)
 
 void fb_cache_changed_below(struct fb_volume *volume, const char *path)
 {
-    atomic_fetch_add(&volume->cache->forgets, 1);
+    fb_meta_forgetting(volume, NULL);
     fb_files_visit(volume->cache->files, volume->id, path, drop_visited, volume);
 }
 

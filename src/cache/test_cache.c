@@ -546,7 +546,8 @@ static void files_too_large(void **state)
 
     open_cache(f);
     assert_int_equal(
-        fb_cache_learn(f->volume, "a/sparse", &attr, fb_cache_moment(f->volume), &file), 0);
+        fb_cache_learn(f->volume, "a/sparse", &attr, fb_cache_moment(f->volume, "a/sparse"), &file),
+        0);
     assert_int_equal(fb_cache_pread(f->volume, file, (256ULL << 10) << 32, sizeof data, data),
                      -EFBIG);
     assert_int_equal(fb_cache_copy(f->volume, &(struct fb_caller){0}, file, (256ULL << 10) << 32,
@@ -646,6 +647,61 @@ static void evicted_by_hand(void **state)
     assert_true(fb_cache_evict(f->volume, "") >= 2);
     expect_file(f, "b", 10000, 2);
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
+}
+
+/* Changed through a door: bytes and names are asked for anew, at once, here and by other volumes. */
+static void changed_through_a_door(void **state)
+{
+    struct fixture *f = *state;
+
+    open_cache(f);
+    expect_file(f, "a", 10000, 1);
+    expect_file(f, "b", 10000, 2);
+    wait_admitted(f, 2);
+    fb_cache_changed(f->volume, "a", NULL);
+    expect_file(f, "b", 10000, 2);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 2);
+    assert_int_equal(metric(f, FB_CM_STATS), 2);
+    expect_file(f, "a", 10000, 1);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 3);
+    assert_int_equal(metric(f, FB_CM_STATS), 3);
+    fb_cache_changed_below(f->volume, "");
+    expect_file(f, "b", 10000, 2);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 4);
+    assert_int_equal(metric(f, FB_CM_STATS), 4);
+}
+
+/* What was asked before a change of that very path is believed once only. */
+static void learned_after_a_change(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_files *files;
+    uint64_t one, any;
+    struct fb_attr attr;
+    uint32_t file;
+
+    open_cache(f);
+    files = fb_cache_files(f->cache);
+    assert_int_equal(fb_cache_stat(f->volume, "a", &file, &attr), 0);
+    let_go(f, file);
+    one = fb_cache_moment(f->volume, "a");
+    any = fb_cache_moment(f->volume, NULL);
+    fb_cache_changed(f->volume, "b", NULL);
+    assert_int_equal(fb_cache_learn(f->volume, "a", &attr, one, &file), 0);
+    assert_true(fb_files_valid_until(files, file) > fb_now_ns());
+    let_go(f, file);
+    assert_int_equal(fb_cache_learn(f->volume, "a", &attr, any, &file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), 0);
+    let_go(f, file);
+    fb_cache_forget(f->volume, "a");
+    assert_int_equal(fb_cache_learn(f->volume, "a", &attr, one, &file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), 0);
+    let_go(f, file);
+    one = fb_cache_moment(f->volume, "a");
+    fb_cache_changed_below(f->volume, "elsewhere");
+    assert_int_equal(fb_cache_learn(f->volume, "a", &attr, one, &file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), 0);
+    let_go(f, file);
 }
 
 /* What was read before an eviction is answered, but not kept after it. */
@@ -788,6 +844,8 @@ int main(void)
         CASE(cancelled_requests_end),
         CASE(closing_with_a_hung_source),
         CASE(deleted_files_go),
+        CASE(changed_through_a_door),
+        CASE(learned_after_a_change),
         CASE(evicted_by_hand),
         CASE(evicted_during_a_fetch),
         CASE(evicted_over_a_restart),

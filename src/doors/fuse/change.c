@@ -46,6 +46,18 @@ static void change_done(struct fb_source_job *job)
     fb_request_free(mount, change);
 }
 
+/* Of the path that will be learned. */
+static uint64_t moment(const struct fb_change *change, const struct fb_source_job *job)
+{
+    struct fb_mount *mount = change->mount;
+    char buf[FB_PATH_MAX];
+    const char *path = job->op == FB_SOURCE_LINK ? job->path2 : job->path;
+
+    if (job->op == FB_SOURCE_COMMIT)
+        path = fb_node_path(mount, change->handle->id, buf, NULL);
+    return fb_cache_moment(mount->volume, path);
+}
+
 void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool lengthy,
                       void (*answer)(struct fb_change *change, struct fb_source_job *job))
 {
@@ -55,7 +67,7 @@ void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool 
     if (lengthy && patience_ns < FB_FUSE_LONG_NS)
         patience_ns = FB_FUSE_LONG_NS;
     change->answer = answer;
-    change->asked = fb_cache_moment(mount->volume);
+    change->asked = moment(change, job);
     fb_interruptible(change->req, &change->interrupted);
     job->caller = fb_caller_of(change->req);
     job->cancel = &change->interrupted;

@@ -213,7 +213,7 @@ int fb_live_create(struct fb_handle *handle, const char *path, const struct fb_a
     fb_mutex_unlock(&mount->lives_lock);
     /* A record that nobody finds: it is there to give the node its number. */
     if (id == FB_FILE_NONE)
-        rc = fb_cache_learn(mount->volume, path, attr, fb_cache_moment(mount->volume), &id);
+        rc = fb_cache_learn(mount->volume, path, attr, fb_cache_moment(mount->volume, path), &id);
     if (rc < 0)
         return rc;
     rc = fb_live_open(handle, id, path, attr);

@@ -68,7 +68,7 @@ static void linked(struct fb_change *change, struct fb_source_job *job)
     if (job->result == 0) {
         fb_live_touch(change->mount, change->id, job->path, &job->attr);
         fb_changed_file(change->mount, job->path, &job->attr);
-        change->asked = fb_cache_moment(change->mount->volume);
+        change->asked = fb_cache_moment(change->mount->volume, job->path2);
     }
     fb_change_reply_entry(change, job);
 }

@@ -210,7 +210,7 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
         finish(dir, path || op != FB_SOURCE_OPENDIR ? -ENOMEM : -ESTALE);
         return;
     }
-    dir->asked = fb_cache_moment(dir->mount->volume);
+    dir->asked = fb_cache_moment(dir->mount->volume, NULL);
     job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;

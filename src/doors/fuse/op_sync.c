@@ -79,10 +79,22 @@ static void released(struct fb_change *change, struct fb_source_job *job)
                     fb_strerror(job->result));
     fb_publish(change, job);
     fb_live_close(change->handle);
-    if (path && !change->handle->direct)
-        fb_changed_file(mount, path, job->result == 0 ? &job->attr : NULL);
+    /* Its other names. */
+    if (path && !change->handle->direct && job->result == 0 && job->attr.nlink > 1)
+        fb_cache_changed(mount->volume, path, &job->attr);
     fb_handle_put(change->handle);
     fuse_reply_err(change->req, 0);
+}
+
+/* What others have learned of it while it was open is not what it is now. */
+static void close_file(struct fb_handle *handle)
+{
+    char buf[FB_PATH_MAX];
+    const char *path = fb_node_path(handle->mount, handle->id, buf, NULL);
+
+    if (path)
+        fb_changed_file(handle->mount, path, NULL);
+    fb_live_close(handle);
 }
 
 void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -98,7 +110,7 @@ void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     }
     /* At once: who opens the file next is to find it by its name, as a new version. */
     if (!handle->direct)
-        fb_live_close(handle);
+        close_file(handle);
     change = fb_change_new(req, FB_SOURCE_COMMIT, NULL, &job);
     if (!change) {
         fb_live_close(handle);
