@@ -35,6 +35,8 @@
 #define PAUSE_MAX_NS   (4 * FB_NS_PER_S)
 #define MARGIN_NS      (150 * FB_NS_PER_MS) /* before the deadline: then it is for us to answer */
 #define AMENDS_MAX     3
+#define CLOCK_OFF_NS   (300 * FB_NS_PER_S) /* servers mind 15 minutes */
+#define RENEWALS_MAX   4 /* how often one call waits for new keys: a second in all */
 #define RECEIVE_BYTES  (256L << 10)
 #define SLOWER         2.0 /* answers take so many times longer: enough calls are on the wire */
 #define SLOWER_NS      (5 * FB_NS_PER_MS)
@@ -543,23 +545,41 @@ static bool says(const struct fb_s3_call *call, const char *code)
     return strcmp(call->answer->code, code) == 0;
 }
 
+/* The keys were good, and are no more. The answer to a HEAD has no room for a reason; nothing else
+ * makes one malformed. */
+static bool keys_expired(const struct fb_s3_call *call)
+{
+    return says(call, "ExpiredToken") || says(call, "InvalidToken") ||
+           says(call, "TokenRefreshRequired") ||
+           (call->method == FB_S3_HEAD && call->status == 400);
+}
+
+/* Our clock is wrong, or what we made of it: it may have been set meanwhile. */
+static bool clock_off(const struct fb_s3_http *http, const struct fb_s3_call *call)
+{
+    int64_t ahead_ns = call->reply.date_ns - fb_wall_ns() - http->skew_ns;
+
+    return call->reply.has_date &&
+           (says(call, "RequestTimeTooSkewed") ||
+            (call->method == FB_S3_HEAD && (ahead_ns > CLOCK_OFF_NS || ahead_ns < -CLOCK_OFF_NS)));
+}
+
 static enum verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_call *call)
 {
     bool may = call->amends < AMENDS_MAX;
 
     call->result = -EACCES;
-    if (may && says(call, "RequestTimeTooSkewed") && call->reply.has_date) {
+    if (may && clock_off(http, call)) {
         http->skew_ns = call->reply.date_ns - fb_wall_ns();
         return AT_ONCE;
     }
-    /* A HEAD is refused without a reason. */
-    if (may && !call->wire->who->anonymous &&
-        (says(call, "ExpiredToken") || says(call, "InvalidToken") ||
-         says(call, "TokenRefreshRequired") || says(call, "InvalidAccessKeyId") ||
+    if (!may || call->wire->who->anonymous)
+        return DONE;
+    if ((keys_expired(call) || says(call, "InvalidAccessKeyId") ||
          says(call, "SignatureDoesNotMatch") || call->method == FB_S3_HEAD) &&
         fb_s3_creds_refused(http->config.creds, call->wire->who))
         return AT_ONCE;
-    return DONE;
+    return keys_expired(call) && call->tries < RENEWALS_MAX ? AGAIN : DONE;
 }
 
 static int errno_of(const struct fb_s3_call *call)
@@ -592,7 +612,7 @@ static enum verdict judge_status(struct fb_s3_http *http, struct fb_s3_call *cal
     if (status >= 500 || status == 408 || says(call, "RequestTimeout") ||
         says(call, "OperationAborted") || says(call, "InternalError"))
         return AGAIN;
-    if (status == 403 || status == 401)
+    if (status == 403 || status == 401 || keys_expired(call))
         return judge_refusal(http, call);
     call->result = errno_of(call);
     return DONE;

@@ -183,6 +183,9 @@ static void list_done(struct fb_s3_call *call)
     struct fb_s3_look *look = call->arg;
 
     look->list_out = false;
+    /* A page without a key of a listing that goes on: nobody knows. */
+    if (call->result == 0 && !look->found_key && call->answer->truncated)
+        call->result = -EIO;
     if (!look->head_out)
         conclude(look);
 }

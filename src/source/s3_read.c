@@ -37,6 +37,7 @@ struct read_op {
     unsigned count, left;
     int result;
     bool looking;
+    bool unseen; /* some answer had no version, but that it is not the one asked for */
     struct fb_s3_look look;
     struct piece pieces[PIECES_MAX];
 };
@@ -109,16 +110,40 @@ static int check(struct fb_s3_call *call)
     return 0;
 }
 
+static void version_seen(struct fb_s3_look *look)
+{
+    struct read_op *op = FB_CONTAINER_OF(look, struct read_op, look);
+
+    op->looking = false;
+    op->base.job->attr = look->attr;
+    if (look->result < 0)
+        op->result = look->result;
+    else if (S_ISDIR(look->attr.mode))
+        op->result = -EISDIR;
+    finish(op);
+}
+
 static void piece_done(struct fb_s3_call *call)
 {
     struct piece *p = call->arg;
     struct read_op *op = p->op;
+    struct fb_source_job *job = op->base.job;
 
     p->out = false;
     if (call->result < 0 && (op->result == 0 || call->result == -ESTALE))
         op->result = call->result;
-    if (--op->left == 0)
+    op->unseen |= call->status == 412 || call->status == 416;
+    if (--op->left > 0)
+        return;
+    if (op->result != -ESTALE || !op->unseen || !job->path) {
         finish(op);
+        return;
+    }
+    /* The object is another, but the answer does not say which; who asked wants to know. */
+    op->looking = true;
+    op->look = (struct fb_s3_look){
+        .path = job->path, .is_file = true, .deadline_ns = job->deadline_ns, .done = version_seen};
+    fb_s3_look(op->base.s3, &op->look);
 }
 
 /* The part of the job's buffers that takes [from, from + length) of what is read. */
