@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -120,8 +121,8 @@ def run(*command, env=None, ok=True, limit=LIMIT_S):
     done = subprocess.run([os.fspath(word) for word in command], env=env, capture_output=True,
                           stdin=subprocess.DEVNULL, text=True, timeout=limit, check=False)
     if ok is not None:
-        expect((done.returncode == 0) == ok, f"{' '.join(map(str, command))}: status "
-               f"{done.returncode}: {done.stdout[-500:]}{done.stderr[-1500:]}")
+        expect((done.returncode == 0) == ok, f"status {done.returncode}: {done.stdout[-500:]}"
+               f"{done.stderr[-1500:]} ({' '.join(map(str, command))})")
     return done
 
 
@@ -150,7 +151,8 @@ class Mount:
         self.point = os.path.join(T, "mnt-" + name)
         self.cache = os.path.join(T, "cache-" + name)
         self.env = env or environment(server)
-        os.makedirs(self.point, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # also a dead mount, which is no directory
+            os.makedirs(self.point)
         self.command = [FOREBAY, "mount", source, self.point, "--endpoint-url", server.endpoint,
                         "--region", region, "--cache-dir", self.cache, *SMALL, *flags]
         run(*self.command, env=self.env)
@@ -207,20 +209,37 @@ class Mount:
 
 
 def refused(source, server, *flags, name="refused", env=None, region="default"):
-    """A mount that must fail: its sentence. Nothing may be left of it."""
+    """A mount that must fail: its sentence. Nothing may be left of it, in the end."""
     point = os.path.join(T, "mnt-" + name)
     cache = os.path.join(T, "cache-" + name)
     os.makedirs(point, exist_ok=True)
-    before = sorted(os.listdir(T + "/run"))
     done = run(FOREBAY, "mount", source, point, "--endpoint-url", server.endpoint, "--region",
                region, "--cache-dir", cache, *SMALL, *flags, env=env or environment(server),
                ok=False)
     said = done.stderr.strip()
     equal(len(said.split("\n")), 1, f"one sentence, not: {said}")
     expect(not os.path.ismount(point), "mounted all the same")
-    wait_until(LIMIT_S, lambda: sorted(os.listdir(T + "/run")) == before, "the daemon's end")
+    wait_until(LIMIT_S, lambda: not os.listdir(T + "/run"), "the daemon's end")
     shutil.rmtree(cache, ignore_errors=True)
     return said
+
+
+def in_parallel(action, names):
+    """All at once, as each mostly waits; all that went wrong is told."""
+    wrong = []
+
+    def one(name):
+        try:
+            action(name)
+        except Exception as why:  # pylint: disable=broad-except
+            wrong.append(f"{name}: {type(why).__name__}: {why}")
+
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not wrong, "\n  ".join(["", *wrong]))
 
 
 # Servers ----------------------------------------------------------------------------------------

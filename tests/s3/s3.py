@@ -179,6 +179,14 @@ class S3:
         nodes = [fields(node) for node in root if local(node.tag) == "Upload"]
         return [(node["Key"], node["UploadId"]) for node in nodes]
 
+    def parts(self, bucket, key, upload):
+        """How many parts an upload has; None when it is no more."""
+        status, _, body = self.request("GET", bucket, key, parameters={"uploadId": upload})
+        if status == 404:
+            return None
+        root = xml.etree.ElementTree.fromstring(body)
+        return sum(local(node.tag) == "Part" for node in root)
+
     def begin_upload(self, bucket, key):
         _, body = self.expect((200,), "POST", bucket, key, parameters={"uploads": ""})
         return fields(xml.etree.ElementTree.fromstring(body))["UploadId"]
