@@ -1,0 +1,470 @@
+/*
+ * GL-Cache's learning.
+ *
+ *     an interval: in its first half, sample groups at 32 moments; at its end, train
+ *     sample(group): copy the features into a row; the group's turn changes, so that no object has
+ *         counted in it
+ *     request for an object of a sampled group, or for its ghost, that has not counted in it:
+ *         row's label += 1 / (size * time since the sampling); it has counted
+ *     train: boost labels over features, forget all samplings and ghosts
+ *     rank: predict for all groups, sort, hand out the first share `evict` of them
+ *
+ * Labels span orders of magnitude, so the model learns their logarithm: the order is the same, and
+ * a few hot groups do not eat all of the squared loss.
+ */
+#include "policy/glcache.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/rand.h"
+#include "core/mem.h"
+#include "model/boost.h"
+
+#define ROWS_MAX       2048
+#define ROWS_MIN       32 /* for a model */
+#define GHOSTS_MAX     32768
+#define GHOST_SLOTS    (2 * GHOSTS_MAX)
+#define WINDOW         10000u /* requests */
+#define MOMENTS        32
+#define INTERVAL_MIN   2000.0
+#define INTERVAL_LATE  20.0 /* at most this part of all time so far */
+#define LATE_MAX       8.0  /* turnovers */
+#define MISS_RATIO_MIN 0.01
+#define LABEL_MIN      1e-12f
+
+struct ghost {
+    uint64_t hash; /* 0: free */
+    uint32_t row;
+};
+
+struct ranked {
+    float score;
+    uint32_t group;
+};
+
+struct fb_gl_state {
+    struct fb_gl_settings settings;
+    struct fb_rand rand;
+    struct fb_boost *model;
+    unsigned trainings;
+
+    /* The window: what it began with, and what it said in the end. */
+    uint32_t window_start;
+    uint32_t window_start_s;
+    uint32_t window_misses;
+    float request_rate;
+    float write_rate;
+    float miss_ratio;
+
+    uint32_t next_sample;
+    uint32_t next_train;
+    uint32_t sample_end;
+    uint32_t moment; /* requests between samplings */
+
+    float rows[ROWS_MAX * FB_GL_FEATURES];
+    float label[ROWS_MAX];
+    uint32_t sampled[ROWS_MAX]; /* when */
+    size_t row;                 /* the next one to write */
+    size_t row_count;
+    size_t row_first; /* of this interval */
+
+    struct ghost *ghost; /* open addressing */
+    struct ranked *ranked;
+    size_t ranked_room;
+    float *features; /* of the groups that are ranked */
+    size_t victim;
+    size_t victims;
+};
+
+/* ---- life ---- */
+
+int fb_gl_create(const struct fb_gl_settings *settings, uint64_t seed, struct fb_gl **ret_gl)
+{
+    struct fb_gl *gl = fb_alloc(sizeof *gl);
+
+    if (!gl)
+        return -ENOMEM;
+    gl->state = fb_alloc(sizeof *gl->state);
+    if (gl->state)
+        gl->state->ghost = fb_alloc_array(GHOST_SLOTS, sizeof *gl->state->ghost);
+    if (!gl->state || !gl->state->ghost) {
+        fb_gl_destroy(gl);
+        return -ENOMEM;
+    }
+    gl->state->settings = *settings;
+    gl->state->rand.state = seed;
+    gl->state->miss_ratio = 1;
+    *ret_gl = gl;
+    return 0;
+}
+
+void fb_gl_destroy(struct fb_gl *gl)
+{
+    if (!gl)
+        return;
+    if (gl->state) {
+        fb_boost_free(gl->state->model);
+        free(gl->state->ghost);
+        free(gl->state->ranked);
+        free(gl->state->features);
+    }
+    free(gl->state);
+    free(gl->group);
+    free(gl);
+}
+
+int fb_gl_reserve(struct fb_gl *gl, size_t groups)
+{
+    struct fb_gl_group *grown;
+
+    if (groups <= gl->groups)
+        return 0;
+    grown = fb_alloc_array(groups, sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    if (gl->groups > 0)
+        memcpy(grown, gl->group, gl->groups * sizeof *grown);
+    free(gl->group);
+    gl->group = grown;
+    gl->groups = groups;
+    return 0;
+}
+
+/* ---- groups ---- */
+
+void fb_gl_open(struct fb_gl *gl, uint32_t group, uint32_t now_s)
+{
+    struct fb_gl_state *s = gl->state;
+
+    (void)now_s;
+    gl->group[group] = (struct fb_gl_group){.request_rate = s->request_rate,
+                                            .write_rate = s->write_rate,
+                                            .miss_ratio = s->miss_ratio,
+                                            .opened = gl->now,
+                                            .row = FB_GL_NONE,
+                                            .used = true};
+}
+
+void fb_gl_merge(struct fb_gl *gl, const uint32_t *merged, unsigned count, uint32_t group)
+{
+    struct fb_gl_group mean = {.row = FB_GL_NONE, .used = true};
+    double age = 0;
+    double requests = 0;
+    double active = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        const struct fb_gl_group *g = &gl->group[merged[i]];
+
+        mean.request_rate += g->request_rate / (float)count;
+        mean.write_rate += g->write_rate / (float)count;
+        mean.miss_ratio += g->miss_ratio / (float)count;
+        age += (double)(gl->now - g->opened) / count;
+        requests += (double)g->requests / count;
+        active += (double)g->active / count;
+    }
+    mean.opened = gl->now - (uint32_t)age;
+    mean.requests = (uint32_t)requests;
+    mean.active = (uint32_t)active;
+    for (unsigned i = 0; i < count; i++)
+        gl->group[merged[i]].used = false;
+    gl->group[group] = mean;
+}
+
+void fb_gl_add(struct fb_gl *gl, uint32_t group, uint32_t size, struct fb_gl_meta *meta)
+{
+    gl->group[group].objects++;
+    gl->group[group].size += size;
+    meta->mark = 0;
+}
+
+/* ---- labels ---- */
+
+static void add_label(struct fb_gl *gl, uint32_t row, uint32_t size)
+{
+    uint32_t wait = gl->now - gl->state->sampled[row];
+
+    gl->state->label[row] += 1.0f / ((float)size * (float)(wait + 1));
+}
+
+void fb_gl_count(struct fb_gl *gl, struct fb_gl_group *group, uint32_t size,
+                 struct fb_gl_meta *meta)
+{
+    if ((meta->mark & FB_GL_TURNS) == group->turn)
+        return;
+    meta->mark = (uint8_t)((meta->mark & FB_GL_ACTIVE_BIT) | group->turn);
+    add_label(gl, group->row, size);
+}
+
+static struct ghost *ghost_slot(struct fb_gl_state *s, uint64_t hash)
+{
+    uint64_t i = hash;
+
+    while (s->ghost[i % GHOST_SLOTS].hash != 0 && s->ghost[i % GHOST_SLOTS].hash != hash)
+        i++;
+    return &s->ghost[i % GHOST_SLOTS];
+}
+
+void fb_gl_evicted(struct fb_gl *gl, uint32_t group, uint64_t hash, const struct fb_gl_meta *meta)
+{
+    const struct fb_gl_group *g = &gl->group[group];
+    struct ghost *ghost;
+
+    if (g->row == FB_GL_NONE || (meta->mark & FB_GL_TURNS) == g->turn || gl->ghosts == GHOSTS_MAX ||
+        hash == 0)
+        return;
+    ghost = ghost_slot(gl->state, hash);
+    if (ghost->hash == 0)
+        gl->ghosts++;
+    *ghost = (struct ghost){hash, g->row};
+}
+
+/* A ghost counts once: its row is taken from it, its place stays until the training. */
+void fb_gl_ghost(struct fb_gl *gl, uint64_t hash, uint32_t size)
+{
+    struct ghost *ghost = ghost_slot(gl->state, hash);
+
+    if (ghost->hash == 0 || ghost->row == FB_GL_NONE)
+        return;
+    add_label(gl, ghost->row, size);
+    ghost->row = FB_GL_NONE;
+}
+
+/* ---- requests ---- */
+
+static void close_window(struct fb_gl *gl, uint32_t now_s)
+{
+    struct fb_gl_state *s = gl->state;
+    float requests = (float)(gl->now - s->window_start);
+    float seconds = (float)(now_s - s->window_start_s);
+
+    if (seconds < 1)
+        seconds = 1;
+    s->request_rate = requests / seconds;
+    s->write_rate = (float)s->window_misses / seconds;
+    s->miss_ratio = (float)s->window_misses / requests;
+    s->window_start = gl->now;
+    s->window_start_s = now_s;
+    s->window_misses = 0;
+}
+
+void fb_gl_miss(struct fb_gl *gl, uint64_t hash, uint32_t size, uint32_t now_s,
+                struct fb_gl_meta *meta)
+{
+    gl->now++;
+    meta->last = gl->now;
+    gl->state->window_misses++;
+    if (gl->now - gl->state->window_start >= WINDOW)
+        close_window(gl, now_s);
+    if (gl->ghosts > 0)
+        fb_gl_ghost(gl, hash, size);
+}
+
+/* ---- training ---- */
+
+static void set_features(const struct fb_gl *gl, const struct fb_gl_group *g, float *row)
+{
+    row[FB_GL_REQUEST_RATE] = g->request_rate;
+    row[FB_GL_WRITE_RATE] = g->write_rate;
+    row[FB_GL_MISS_RATIO] = g->miss_ratio;
+    row[FB_GL_SIZE] = g->objects ? (float)g->size / (float)g->objects : 0;
+    row[FB_GL_AGE] = (float)(gl->now - g->opened);
+    row[FB_GL_REQUESTS] = (float)g->requests;
+    row[FB_GL_ACTIVE] = (float)g->active;
+}
+
+static void sample(struct fb_gl *gl, struct fb_gl_group *g)
+{
+    struct fb_gl_state *s = gl->state;
+    size_t row = s->row % ROWS_MAX;
+
+    set_features(gl, g, s->rows + row * FB_GL_FEATURES);
+    s->label[row] = 0;
+    s->sampled[row] = gl->now;
+    s->row++;
+    if (s->row_count < ROWS_MAX)
+        s->row_count++;
+    g->row = (uint32_t)row;
+    g->turn = (uint8_t)(g->turn % FB_GL_TURNS + 1);
+}
+
+/* A thirty-second of the groups, at most as many as fit into half of the rows by the end. */
+static void sample_some(struct fb_gl *gl)
+{
+    size_t wanted = gl->groups / MOMENTS + 1;
+
+    if (wanted > ROWS_MAX / 2 / MOMENTS)
+        wanted = ROWS_MAX / 2 / MOMENTS;
+    for (size_t tries = 2 * wanted; tries > 0 && wanted > 0; tries--) {
+        struct fb_gl_group *g = &gl->group[fb_rand_below(&gl->state->rand, gl->groups)];
+
+        if (!g->used || g->row != FB_GL_NONE || g->objects == 0)
+            continue;
+        sample(gl, g);
+        wanted--;
+    }
+}
+
+static void forget_samples(struct fb_gl *gl)
+{
+    for (size_t i = 0; i < gl->groups; i++)
+        gl->group[i].row = FB_GL_NONE;
+    if (gl->ghosts > 0)
+        memset(gl->state->ghost, 0, GHOST_SLOTS * sizeof *gl->state->ghost);
+    gl->ghosts = 0;
+}
+
+static int train(struct fb_gl *gl)
+{
+    const struct fb_boost_options options = {.rounds = 12, .depth = 4, .rate = 0.3f, .leaf_min = 8};
+    struct fb_gl_state *s = gl->state;
+    FB_AUTO_FREE float *logs = NULL;
+    struct fb_boost *model;
+    int rc;
+
+    if (s->row_count < ROWS_MIN)
+        return 0;
+    logs = fb_alloc_array(s->row_count, sizeof *logs);
+    if (!logs)
+        return -ENOMEM;
+    for (size_t i = 0; i < s->row_count; i++)
+        logs[i] = log2f(s->label[i] + LABEL_MIN);
+    rc = fb_boost_train(s->rows, logs, NULL, s->row_count, FB_GL_FEATURES, &options, &model);
+    if (rc)
+        return rc;
+    fb_boost_free(s->model);
+    s->model = model;
+    s->trainings++;
+    s->victims = s->victim = 0;
+    return 0;
+}
+
+static void plan_interval(struct fb_gl *gl, uint64_t cached)
+{
+    struct fb_gl_state *s = gl->state;
+    double turnover = (double)cached / fmax(s->miss_ratio, MISS_RATIO_MIN);
+    double late = fmin(gl->now / INTERVAL_LATE, LATE_MAX * turnover);
+    double interval = fmin(fmax(fmax(turnover / 2, INTERVAL_MIN), late), INT32_MAX);
+
+    s->moment = (uint32_t)(interval / 2 / MOMENTS) + 1;
+    s->next_sample = gl->now;
+    s->sample_end = gl->now + (uint32_t)(interval / 2);
+    s->next_train = gl->now + (uint32_t)interval;
+}
+
+int fb_gl_step(struct fb_gl *gl, uint64_t cached)
+{
+    struct fb_gl_state *s = gl->state;
+    int rc = 0;
+
+    if (s->moment == 0) {
+        plan_interval(gl, cached);
+    } else if ((int32_t)(gl->now - s->next_train) >= 0) {
+        rc = train(gl);
+        forget_samples(gl);
+        plan_interval(gl, cached);
+    }
+    if ((int32_t)(gl->now - s->next_sample) >= 0 && (int32_t)(gl->now - s->sample_end) < 0) {
+        sample_some(gl);
+        s->next_sample = gl->now + s->moment;
+    }
+    return rc;
+}
+
+/* ---- ranking ---- */
+
+static int by_score(const void *a, const void *b)
+{
+    const struct ranked *x = a;
+    const struct ranked *y = b;
+
+    if (x->score != y->score)
+        return x->score < y->score ? -1 : 1;
+    return x->group < y->group ? -1 : x->group > y->group;
+}
+
+static int grow_ranking(struct fb_gl *gl)
+{
+    struct fb_gl_state *s = gl->state;
+
+    if (gl->groups <= s->ranked_room)
+        return 0;
+    free(s->ranked);
+    free(s->features);
+    s->ranked = fb_alloc_array(gl->groups, sizeof *s->ranked);
+    s->features = fb_alloc_array(gl->groups, (FB_GL_FEATURES + 1) * sizeof *s->features);
+    s->ranked_room = s->ranked && s->features ? gl->groups : 0;
+    return s->ranked_room ? 0 : -ENOMEM;
+}
+
+static int rank(struct fb_gl *gl, uint32_t open)
+{
+    struct fb_gl_state *s = gl->state;
+    float *scores;
+    size_t count = 0;
+    int rc = grow_ranking(gl);
+
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < gl->groups; i++) {
+        if (!gl->group[i].used || i == open || gl->group[i].objects == 0)
+            continue;
+        set_features(gl, &gl->group[i], s->features + count * FB_GL_FEATURES);
+        s->ranked[count++].group = i;
+    }
+    scores = s->features + gl->groups * FB_GL_FEATURES;
+    fb_boost_predict(s->model, s->features, count, scores);
+    for (size_t i = 0; i < count; i++)
+        s->ranked[i].score = scores[i];
+    if (count > 1)
+        qsort(s->ranked, count, sizeof *s->ranked, by_score);
+    s->victim = 0;
+    s->victims = (size_t)(s->settings.evict * (double)count);
+    if (s->victims == 0 && count > 0)
+        s->victims = 1;
+    /* Mark what the ranking saw: a slot that is used anew later is another group. */
+    for (size_t i = 0; i < s->victims; i++)
+        s->ranked[i].score = (float)gl->group[s->ranked[i].group].opened;
+    return 0;
+}
+
+int fb_gl_victim(struct fb_gl *gl, uint32_t open, uint32_t *ret_group)
+{
+    struct fb_gl_state *s = gl->state;
+    bool ranked = false;
+    int rc;
+
+    *ret_group = FB_GL_NONE;
+    while (s->model) {
+        for (; s->victim < s->victims; s->victim++) {
+            const struct ranked *r = &s->ranked[s->victim];
+            const struct fb_gl_group *g = &gl->group[r->group];
+
+            if (g->used && r->group != open && g->objects > 0 && r->score == (float)g->opened) {
+                *ret_group = r->group;
+                s->victim++;
+                return 0;
+            }
+        }
+        if (ranked)
+            break;
+        rc = rank(gl, open);
+        if (rc)
+            return rc;
+        ranked = true;
+    }
+    return 0;
+}
+
+unsigned fb_gl_trainings(const struct fb_gl *gl)
+{
+    return gl->state->trainings;
+}
+
+void fb_gl_importance(const struct fb_gl *gl, double ret_shares[FB_GL_FEATURES])
+{
+    memset(ret_shares, 0, FB_GL_FEATURES * sizeof *ret_shares);
+    if (gl->state->model)
+        fb_boost_importance(gl->state->model, ret_shares);
+}
