@@ -18,6 +18,7 @@
 #include "sim/policies.h"
 
 #define COUNT_MAX    127
+#define SEGMENTS_MIN 8 /* a smaller cache than that admits nothing */
 #define SEGMENTS_MAX 100000
 #define MERGE_MAX    64
 
@@ -47,7 +48,7 @@ struct segcache {
 };
 
 static const struct fb_sim_param params[] = {
-    {"segments", 100, 8, SEGMENTS_MAX, "that the cache is made of"},
+    {"segments", 100, SEGMENTS_MIN, SEGMENTS_MAX, "that the cache is made of"},
     {"merge", 4, 2, MERGE_MAX, "segments that become one"},
     {0},
 };
@@ -76,11 +77,12 @@ static int create(const struct fb_sim_setup *setup, void **ret_cache, struct fb_
     if (!c)
         return -ENOMEM;
     *ret_cache = c;
-    c->segments = (unsigned)setup->param[0];
+    c->segments =
+        (unsigned)fb_min_u64((uint64_t)setup->param[0], fb_max_u64(setup->capacity, SEGMENTS_MIN));
     c->merge = (unsigned)setup->param[1];
     if (c->merge > c->segments / 2)
         c->merge = c->segments / 2;
-    c->segment_size = fb_max_u64(setup->capacity / c->segments, 1);
+    c->segment_size = setup->capacity / c->segments;
     c->segment = fb_alloc_array(c->segments, sizeof *c->segment);
     if (!c->segment)
         return -ENOMEM;

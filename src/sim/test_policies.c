@@ -159,25 +159,31 @@ static void test_sane(void **state)
     for_all(sane);
 }
 
-/* Belady's MIN is the limit. It always admits; who does not may use one place more. */
+/* Belady's MIN is the limit. It always admits; who does not may use one place more. Who takes more
+ * room than there is does better. */
+static uint64_t limit_capacity;
 static uint64_t limit;
 
 static void below_limit(const struct fb_sim_policy *policy)
 {
-    uint64_t hits = replay(policy, &trace, 99, true, FB_SIM_BATCH_MAX, hits_a);
+    uint64_t hits = replay(policy, &trace, limit_capacity, true, FB_SIM_BATCH_MAX, hits_a);
 
     if (hits > limit)
-        fail_msg("%s: %llu hits, more than the %llu there can be", policy->name,
-                 (unsigned long long)hits, (unsigned long long)limit);
+        fail_msg("%s: %llu hits in %llu objects, more than the %llu there can be", policy->name,
+                 (unsigned long long)hits, (unsigned long long)limit_capacity,
+                 (unsigned long long)limit);
 }
 
 static void test_limit(void **state)
 {
+    static const uint64_t capacities[] = {1, 5, 30, 99, 200};
+
     (void)state;
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        make_trace(&trace, false, seed);
-        limit =
-            replay(fb_sim_policy_find("belady", 6), &trace, 100, true, FB_SIM_BATCH_MAX, hits_a);
+    for (size_t i = 0; i < FB_ARRAY_SIZE(capacities); i++) {
+        limit_capacity = capacities[i];
+        make_trace(&trace, false, i);
+        limit = replay(fb_sim_policy_find("belady", 6), &trace, limit_capacity + 1, true,
+                       FB_SIM_BATCH_MAX, hits_a);
         for_all(below_limit);
     }
 }
