@@ -21,9 +21,10 @@
  *     3 what is free goes to the highest B, as far as it can use it
  *     4 up to 640 MB go from who loses least to the highest B, if that is higher by a tenth
  *
- * Nobody goes below the minimum share. Free space is nobody's loss and moves at once; what is moved
- * from one to another moves in steps, since B is an estimate and evicting is not undone. Streams
- * over their quota evict by themselves (policy/keep.h). Pure.
+ * Of a skewed stream that never had to evict f is not known: while it is read, it keeps what it
+ * uses. Nobody goes below the minimum share. Free space is nobody's loss and moves at once; what
+ * is moved from one to another moves in steps, since B is an estimate and evicting is not undone.
+ * Streams over their quota evict by themselves (policy/keep.h). Pure.
  */
 #ifndef FB_POLICY_ALLOC_H
 #define FB_POLICY_ALLOC_H
@@ -53,6 +54,7 @@ struct fb_alloc_stream {
     double gap_s;        /* g */
     double rate;         /* lambda, requests per second */
     double ghost_share;  /* f */
+    bool is_untried;     /* nothing of it was evicted yet, so f says nothing */
     uint64_t used_bytes;
     uint64_t quota_bytes; /* in and out */
     double benefit;       /* out */

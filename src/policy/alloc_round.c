@@ -43,18 +43,28 @@ static void update(struct fb_alloc_stream *s)
     s->benefit = fb_alloc_benefit(s);
 }
 
+/* Nothing is known of what it would lose. */
+static bool is_spared(const struct fb_alloc_stream *s)
+{
+    return s->is_untried && s->rate > 0 && !s->has_ended &&
+           (s->pattern == FB_PATTERN_SKEWED || s->pattern == FB_PATTERN_UNKNOWN);
+}
+
 /* The one that loses least by giving, of those that have more than the minimum; NULL: none. */
 static struct fb_alloc_stream *giver(struct fb_alloc_stream *streams, uint32_t count,
-                                     uint64_t minimum, const struct fb_alloc_stream *but)
+                                     uint64_t minimum, const struct fb_alloc_stream *but,
+                                     bool spare)
 {
     struct fb_alloc_stream *best = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
-        if (&streams[i] == but || streams[i].quota_bytes <= minimum)
+        struct fb_alloc_stream *s = &streams[i];
+
+        if (s == but || s->quota_bytes <= minimum || (spare && is_spared(s)))
             continue;
-        if (!best || loss(&streams[i]) < loss(best) ||
-            (loss(&streams[i]) == loss(best) && streams[i].quota_bytes > best->quota_bytes))
-            best = &streams[i];
+        if (!best || loss(s) < loss(best) ||
+            (loss(s) == loss(best) && s->quota_bytes > best->quota_bytes))
+            best = s;
     }
     return best;
 }
@@ -100,7 +110,7 @@ static void lift(struct fb_alloc_stream *streams, uint32_t count, uint64_t minim
 
             *spare -= part;
             if (part == 0) {
-                from = giver(streams, count, minimum, s);
+                from = giver(streams, count, minimum, s, false);
                 if (!from)
                     break;
                 part = fb_min_u64(lack, from->quota_bytes - minimum);
@@ -143,7 +153,7 @@ static void move(struct fb_alloc_stream *streams, uint32_t count, uint64_t minim
 {
     while (step) {
         struct fb_alloc_stream *to = taker(streams, count);
-        struct fb_alloc_stream *from = giver(streams, count, minimum, to);
+        struct fb_alloc_stream *from = giver(streams, count, minimum, to, true);
         uint64_t part;
 
         if (!to || !from || to->benefit <= loss(from) * BETTER)
@@ -173,7 +183,7 @@ void fb_alloc_round(const struct fb_alloc_config *config, struct fb_alloc_stream
     }
     /* The cache may have become smaller. */
     while (held > config->total_bytes) {
-        struct fb_alloc_stream *from = giver(streams, count, 0, NULL);
+        struct fb_alloc_stream *from = giver(streams, count, 0, NULL, false);
         uint64_t part = fb_min_u64(held - config->total_bytes, from->quota_bytes);
 
         from->quota_bytes -= part;

@@ -16,6 +16,7 @@ struct stream {
     uint64_t node;
     bool lives;
     bool has_ended;
+    bool tried; /* something of it was evicted */
     uint32_t idle_rounds;
     uint64_t quota;
     uint64_t used;
@@ -221,6 +222,7 @@ static uint32_t describe(const struct fb_brain *b, struct fb_alloc_stream *out, 
             .gap_s = info.gap_mean_s,
             .rate = s->rate,
             .ghost_share = s->ghost_share,
+            .is_untried = !s->tried,
             .used_bytes = s->used,
             .quota_bytes = s->quota,
         };
@@ -403,8 +405,10 @@ void fb_brain_went(struct fb_brain *b, uint32_t stream, uint64_t key, uint64_t i
 
     FB_ASSERT(s->used >= item_bytes);
     s->used -= item_bytes;
-    if (why == FB_WENT_EVICTED)
+    if (why == FB_WENT_EVICTED) {
         fb_ghost_add(&s->ghost, key);
+        s->tried = true;
+    }
 }
 
 /* Who holds most beyond its quota; else who asks; if that has nothing, who has most. */

@@ -95,6 +95,34 @@ static void what_covers_its_data_takes_no_more(void **state)
     assert_int_equal(s[2].quota_bytes, 3340 * MB);
 }
 
+/* Nobody knows what a stream loses that never had to evict; it keeps what it uses while it is read,
+ * but a newcomer's minimum may come from it. */
+static void who_never_evicted_is_spared(void **state)
+{
+    struct fb_alloc_stream s[] = {
+        {.pattern = FB_PATTERN_SKEWED,
+         .rate = 10,
+         .is_untried = true,
+         .used_bytes = 4000 * MB,
+         .quota_bytes = 5000 * MB},
+        {.pattern = FB_PATTERN_RANDOM, .gap_s = 0.01, .items = 1000, .data_bytes = 9000 * MB},
+        {.pattern = FB_PATTERN_RANDOM, .gap_s = 0.1, .items = 1000, .data_bytes = 9000 * MB},
+    };
+
+    (void)state;
+    for (unsigned round = 0; round < 10; round++)
+        fb_alloc_round(&config, s, 2);
+    assert_int_equal(s[0].quota_bytes, 4000 * MB);
+    assert_int_equal(s[1].quota_bytes, 3680 * MB);
+    fb_alloc_round(&config, s, 3);
+    assert_int_equal(s[2].quota_bytes, FB_ALLOC_MINIMUM);
+    assert_true(s[0].quota_bytes < 4000 * MB);
+    s[0].rate = 0;
+    for (unsigned round = 0; round < 10; round++)
+        fb_alloc_round(&config, s, 3);
+    assert_int_equal(s[0].quota_bytes, FB_ALLOC_MINIMUM);
+}
+
 /* Whatever the streams are: never more than there is, nobody below the minimum, and once nothing
  * changes any more, space stops moving. */
 static void any_streams(void **state)
@@ -117,6 +145,7 @@ static void any_streams(void **state)
                 .gap_s = fb_rand_unit(&rand),
                 .rate = 100 * fb_rand_unit(&rand),
                 .ghost_share = fb_rand_unit(&rand),
+                .is_untried = fb_rand_below(&rand, 2),
                 .quota_bytes = fb_rand_below(&rand, 2000) * MB,
             };
         for (unsigned round = 0; round < 100; round++) {
@@ -163,6 +192,7 @@ int main(void)
         cmocka_unit_test(space_goes_where_it_saves_most),
         cmocka_unit_test(a_newcomer_gets_the_minimum),
         cmocka_unit_test(what_covers_its_data_takes_no_more),
+        cmocka_unit_test(who_never_evicted_is_spared),
         cmocka_unit_test(any_streams),
         cmocka_unit_test(a_ghost_remembers_what_was_evicted),
     };
