@@ -265,6 +265,10 @@ static int work(struct sim_job *job)
     if (rc == 0)
         rc = simulate(job, &error);
     wipe(job);
+    if (rc == -ENOMEM)
+        fb_error_set(&error, rc,
+                     "there is not enough memory for all objects of the trace; replay a "
+                     "sample of them, as --sample 10%%");
     if (rc)
         return cli_fail(CLI_FAILED, "%s", *error.text ? error.text : fb_strerror(rc));
     return tell(job);
