@@ -315,6 +315,131 @@ class Gdsf(Cache):
         return hit
 
 
+class WTinyLfu(Cache):
+    def __init__(self, capacity):
+        super().__init__(capacity)
+        self.window, self.probation, self.protected = [], [], []  # least recent first
+        self.counts = {}
+        self.requests = 0
+        self.window_limit = int(capacity * 0.01)
+        self.main_limit = capacity - self.window_limit
+        self.protected_limit = int(self.main_limit * 0.8)
+
+    def count(self, key):
+        self.counts[key] = min(self.counts.get(key, 0) + 1, 15)
+        self.requests += 1
+        cached = len(self.window) + len(self.probation) + len(self.protected)
+        if self.requests >= 10 * (cached + 1):
+            self.requests = 0
+            self.counts = {k: n // 2 for k, n in self.counts.items()}
+
+    def admit(self, key):
+        if self.sizes[key] > self.main_limit:
+            return
+        while self.used(self.probation + self.protected) + self.sizes[key] > self.main_limit:
+            source = self.probation or self.protected
+            if self.counts.get(key, 0) <= self.counts.get(source[0], 0):
+                return
+            source.pop(0)
+        self.probation.append(key)
+
+    def request(self, key, size, _next):
+        self.count(key)
+        for l in (self.window, self.protected):
+            if key in l:
+                l.remove(key)
+                l.append(key)
+                return True
+        if key in self.probation:
+            self.probation.remove(key)
+            self.protected.append(key)
+            while self.used(self.protected) > self.protected_limit:
+                self.probation.append(self.protected.pop(0))
+            return True
+        if size <= self.capacity:
+            self.sizes[key] = size
+            self.window.append(key)
+            while self.used(self.window) > self.window_limit:
+                self.admit(self.window.pop(0))
+        return False
+
+
+class Lirs(Cache):
+    def __init__(self, capacity):
+        super().__init__(capacity)
+        self.stack = []  # top last
+        self.lir = set()
+        self.queue = []  # cached HIR, first to leave first
+        self.gone = []  # in the stack, not cached; longest gone first
+        self.hir_limit = max(int(capacity * 0.01), 1)
+        self.lir_limit = capacity - self.hir_limit
+
+    def prune(self):
+        while self.stack and self.stack[0] not in self.lir:
+            key = self.stack.pop(0)
+            if key in self.gone:
+                self.gone.remove(key)
+
+    def enter_queue(self, key):
+        while self.used(self.queue) + self.sizes[key] > self.hir_limit:
+            victim = self.queue.pop(0)
+            if victim in self.stack:
+                self.gone.append(victim)
+        self.queue.append(key)
+
+    def to_top(self, key):
+        if key in self.stack:
+            self.stack.remove(key)
+        self.stack.append(key)
+
+    def become_lir(self, key):
+        self.lir.add(key)
+        while self.used(self.lir) > self.lir_limit and self.stack[0] != key:
+            bottom = self.stack.pop(0)
+            self.lir.remove(bottom)
+            if self.sizes[bottom] <= self.hir_limit:
+                self.enter_queue(bottom)
+            self.prune()
+        self.prune()
+
+    def hit(self, key):
+        known = key in self.stack
+        self.to_top(key)
+        if key in self.lir:
+            self.prune()
+            return
+        self.queue.remove(key)
+        if known:
+            self.become_lir(key)
+        else:
+            self.queue.append(key)
+
+    def miss(self, key, size):
+        if key in self.gone:
+            self.gone.remove(key)
+            self.to_top(key)
+            self.become_lir(key)
+            return
+        if size > self.hir_limit or size > self.lir_limit:
+            return
+        self.sizes[key] = size
+        self.to_top(key)
+        if self.used(self.lir) + size <= self.lir_limit:
+            self.lir.add(key)
+        else:
+            self.enter_queue(key)
+
+    def request(self, key, size, _next):
+        found = key in self.lir or key in self.queue
+        if found:
+            self.hit(key)
+        else:
+            self.miss(key, size)
+        while self.used(self.stack) > 2 * self.capacity and self.gone:
+            self.stack.remove(self.gone.pop(0))
+        return found
+
+
 class Uniform(Cache):
     def __init__(self, capacity):
         super().__init__(capacity)
@@ -348,6 +473,7 @@ class Belady(Cache):
 MODELS = {
     "fifo": Fifo, "lru": Lru, "clock": Clock, "sieve": Sieve, "lfu": Lfu, "2q": TwoQ,
     "s3fifo": S3Fifo, "slru": Slru, "arc": Arc, "gdsf": Gdsf, "uniform": Uniform,
+    "wtinylfu": WTinyLfu, "lirs": Lirs,
 }
 
 
