@@ -49,12 +49,12 @@ struct fb_alloc_config {
 struct fb_alloc_stream {
     enum fb_pattern pattern;
     bool has_ended;
+    bool is_untried;     /* nothing of it was evicted yet, so f says nothing */
     uint64_t data_bytes; /* all it reads; 0: unknown */
     uint64_t items;      /* n; 0: unknown */
     double gap_s;        /* g */
     double rate;         /* lambda, requests per second */
     double ghost_share;  /* f */
-    bool is_untried;     /* nothing of it was evicted yet, so f says nothing */
     uint64_t used_bytes;
     uint64_t quota_bytes; /* in and out */
     double benefit;       /* out */
