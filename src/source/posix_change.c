@@ -32,7 +32,7 @@ int fb_posix_open_parent(int root, const char *path, int *ret_fd, char ret_name[
         *slash = '\0';
     else
         *above = '\0';
-    strcpy(ret_name, name);
+    memcpy(ret_name, name, strlen(name) + 1);
     fd = fb_posix_openat(root, above, O_PATH | O_DIRECTORY);
     if (fd < 0)
         return fd == -ESTALE ? FB_POSIX_AGAIN : fd;

@@ -152,11 +152,11 @@ struct fb_source_job {
     uint64_t offset;
     struct fb_buffer *buffers[FB_SOURCE_IOV_MAX]; /* a reference each, given back with the job */
     unsigned buffer_count;
+    unsigned iov_count;
     void *memory;                        /* instead of buffers: malloc'd, released with the job */
     struct iovec iov[FB_SOURCE_IOV_MAX]; /* into buffers or memory */
-    unsigned iov_count;
-    struct fb_source_handle *handle; /* of OPENDIR and OPEN an answer */
-    uint64_t cookie;                 /* 0: from the start */
+    struct fb_source_handle *handle;     /* of OPENDIR and OPEN an answer */
+    uint64_t cookie;                     /* 0: from the start */
     bool want_attrs;
     char name[FB_NAME_MAX + 1];
     uint32_t flags; /* as the operation says */
@@ -172,9 +172,9 @@ struct fb_source_job {
     /* Out; valid in done(), but for -ETIMEDOUT, -EINTR and -ESHUTDOWN: then only the result is, for
      * the backend may still be writing the rest. */
     int result;          /* 0 or negative errno */
+    bool direct;         /* OPEN: see above */
     uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
-    bool direct;         /* OPEN: see above */
     char *data;          /* malloc'd, released with the job */
     size_t data_len;
     struct statvfs statfs;

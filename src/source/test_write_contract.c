@@ -560,7 +560,7 @@ static int change_xattr(struct fixture *f, enum fb_source_op op, const char *nam
 {
     struct fb_source_job *job = fb_test_job(op, "file");
 
-    strcpy(job->name, name);
+    memcpy(job->name, name, strlen(name) + 1);
     job->flags = flags;
     if (value) {
         job->data = fb_strdup(value);
@@ -585,7 +585,7 @@ static void test_xattrs(void **state)
     assert_int_equal(change_xattr(f, FB_SOURCE_SETXATTR, "user.name", "other", XATTR_CREATE),
                      -EEXIST);
     job = fb_test_job(FB_SOURCE_GETXATTR, "file");
-    strcpy(job->name, "user.name");
+    memcpy(job->name, "user.name", sizeof "user.name");
     assert_int_equal(fb_source_wait(f->source, job), 0);
     assert_int_equal(job->data_len, 5);
     assert_memory_equal(job->data, "value", 5);

@@ -145,7 +145,7 @@ void fb_change_reply_entry(struct fb_change *change, struct fb_source_job *job)
     const char *path = job->op == FB_SOURCE_LINK ? job->path2 : job->path;
     uint32_t parent = job->op == FB_SOURCE_LINK ? change->parent2 : change->parent;
     struct fuse_entry_param entry;
-    uint32_t id;
+    uint32_t id = FB_FILE_NONE;
     int rc = job->result;
 
     if (rc == 0)

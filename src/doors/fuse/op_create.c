@@ -52,7 +52,7 @@ static void created(struct fb_change *change, struct fb_source_job *job)
 {
     struct fb_mount *mount = change->mount;
     struct fuse_file_info *fi = &change->fi;
-    struct fuse_entry_param entry;
+    struct fuse_entry_param entry = {.ino = 0};
     int rc = job->result;
 
     if (rc == 0) {

@@ -43,7 +43,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
     if (!change)
         return;
     change->id = id;
-    strcpy(job->name, name);
+    memcpy(job->name, name, strlen(name) + 1);
     job->flags = (uint32_t)flags;
     job->data = value ? malloc(size + 1) : NULL;
     if (value && !job->data) {
