@@ -107,6 +107,7 @@ struct fb_client {
     _Atomic bool area_lost; /* the session has none, or that of the process we were forked from */
     _Atomic bool anchoring; /* somebody gets one */
     _Atomic int64_t anchor_retry_ns; /* nobody tries before that */
+    _Atomic int64_t hung_ns;         /* the last beat of a daemon that hangs */
     _Atomic uint32_t low_fd;         /* no descriptor of ours is below; 0: there is none */
     struct fb_session sessions[FB_CLIENT_SESSIONS];
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
@@ -143,12 +144,10 @@ struct fb_client_file {
 /* `client` is zeroed memory. False: the socket's name is too long. */
 FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
 void fb_client_forked(struct fb_client *client);
-/* Connects now, so that the daemon knows of this process before it asks for anything; and the same
- * in place of fb_client_forked(), connected all the while. */
-void fb_client_hold(struct fb_client *client);
-void fb_client_forked_held(struct fb_client *client);
-/* There was a daemon, and now there is none that lives. */
-bool fb_client_lost(struct fb_client *client);
+/* A connection on which nothing is said: the daemon knows that there is somebody. Negative errno. */
+FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
+/* The daemon hangs, and has for a while: it must not be waited for. */
+bool fb_client_hangs(struct fb_client *client);
 /* Gives everything back: nobody uses the client, its files or its pointers any more. */
 void fb_client_fini(struct fb_client *client);
 /* This process is no longer who it was (setuid, chroot ...): all is passed from now on. */

@@ -26,7 +26,6 @@ FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool
 
 /* ---- ask.c ---- */
 
-FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
 /* A descriptor that is ours from now on. */
 void fb_client_note_fd(struct fb_client *client, int fd);
 uint64_t fb_client_socket_ino(int fd); /* 0: it is none */

@@ -18,6 +18,9 @@
 #define OPENING_NS      200000000LL
 #define OPENING_STEP_NS 50000
 #define GROUPS_MAX      1024
+#define HUNG_NS         4000000000LL /* without a beat */
+#define HUNG_STEP_NS    20000000
+#define HUNG_STEPS      25
 
 int64_t fb_client_now_ns(void)
 {
@@ -428,31 +431,29 @@ void fb_client_forked(struct fb_client *client)
     }
 }
 
-void fb_client_hold(struct fb_client *client)
+/* A machine that slept, or a group of processes that was frozen, wakes up with a late beat: a moment
+ * shows whether there is another. */
+bool fb_client_hangs(struct fb_client *client)
 {
-    struct fb_session *s = fb_client_session(client);
+    struct timespec pause = {.tv_nsec = HUNG_STEP_NS};
+    const struct fb_session *s = atomic_load_explicit(&client->session, memory_order_acquire);
+    const struct fb_layout_live *live;
+    int64_t beat_ns;
 
-    if (s)
-        fb_client_anchor(client, s);
-}
-
-void fb_client_forked_held(struct fb_client *client)
-{
-    const struct fb_session *s = atomic_load(&client->session);
-    int anchor = s ? atomic_load(&s->anchor.fd) : -1;
-    int held = anchor >= 0 ? fb_sys_fcntl(anchor, F_DUPFD_CLOEXEC, FB_CLIENT_HIGH_FD) : -1;
-
-    fb_client_forked(client);
-    fb_client_hold(client);
-    if (held >= 0)
-        fb_sys_close(held);
-}
-
-bool fb_client_lost(struct fb_client *client)
-{
-    return !atomic_load_explicit(&client->off, memory_order_relaxed) &&
-           atomic_load_explicit(&client->session_count, memory_order_relaxed) > 0 &&
-           !fb_client_session(client);
+    if (!s || atomic_load_explicit(&client->off, memory_order_relaxed))
+        return false;
+    live = fb_layout_live(&s->layout);
+    beat_ns = atomic_load_explicit(&live->beat_ns, memory_order_relaxed);
+    if (fb_likely(fb_client_now_ns() - beat_ns < HUNG_NS) ||
+        atomic_load_explicit(&live->closed, memory_order_relaxed) != 0)
+        return false;
+    for (int i = 0; i < HUNG_STEPS && atomic_load(&client->hung_ns) != beat_ns; i++) {
+        (void)fb_sys(SYS_nanosleep, &pause, NULL, 0, 0);
+        if (atomic_load_explicit(&live->beat_ns, memory_order_relaxed) != beat_ns)
+            return false;
+    }
+    atomic_store(&client->hung_ns, beat_ns);
+    return true;
 }
 
 void fb_client_fini(struct fb_client *client)

@@ -538,13 +538,13 @@ void fb_shares_reap(struct fb_shares *shares)
     FB_LIST_FOREACH (it, tmp, &shares->entries) {
         fb_leases_end_dead(&shares->leases, &entry_of(it)->leases);
     }
-    if (fb_local_clients(shares->local) > 0)
+    if (fb_local_connections(shares->local) > 0)
         shares->alone_ns = 0;
     else if (shares->alone_ns == 0)
         shares->alone_ns = fb_now_ns();
     shares->waits = false;
     fb_mutex_unlock(&shares->mutex);
-    while (fb_local_clients(shares->local) == 0 &&
+    while (fb_local_connections(shares->local) == 0 &&
            (e = claim_next(shares, false, shares->alone_ns)))
         stop_entry(shares, e);
 }

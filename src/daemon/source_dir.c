@@ -159,7 +159,7 @@ int fb_source_dir_mount(struct fb_cache *cache, const char *source, const char *
         .ended = ended,
         .arg = arg,
     };
-    struct fb_source *from;
+    struct fb_source *from = NULL;
     int rc = fb_source_dir_open(source, settings, own, &from, err);
 
     return rc ? rc : fb_mount_start(cache, from, &config, ret_mount, err);

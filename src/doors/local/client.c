@@ -129,6 +129,16 @@ unsigned fb_local_clients(struct fb_local *local)
     return count;
 }
 
+unsigned fb_local_connections(struct fb_local *local)
+{
+    unsigned count;
+
+    fb_mutex_lock(&local->lock);
+    count = local->conn_count;
+    fb_mutex_unlock(&local->lock);
+    return count;
+}
+
 uint32_t fb_local_client_credit(struct fb_local *local, struct fb_local_client *client,
                                 uint32_t asked)
 {

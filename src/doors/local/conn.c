@@ -22,6 +22,7 @@
 static void conn_close(struct fb_local_conn *conn)
 {
     struct fb_local *local = conn->local;
+    bool last;
 
     if (conn->request)
         fb_local_request_end(conn);
@@ -31,7 +32,10 @@ static void conn_close(struct fb_local_conn *conn)
     fb_mutex_lock(&local->lock);
     fb_list_remove(&conn->link);
     close(conn->fd);
-    local->conn_count--;
+    last = --local->conn_count == 0;
+    /* Under the lock: whoever ends the door waits for the last connection to go. */
+    if (last && local->config.changed)
+        local->config.changed(local->config.arg);
     fb_cond_broadcast(&local->idle);
     fb_mutex_unlock(&local->lock);
     free(conn);

@@ -31,7 +31,9 @@ struct fb_local_config {
     const char *socket_path; /* replaced when it is there: the caller holds the lock that says that
                                 nobody listens */
     unsigned threads;        /* 0: chosen */
-    void (*changed)(void *arg); /* any thread: a client has come or gone; may be NULL */
+    void (*changed)(
+        void *arg); /* any thread: a client has come or gone, or the last connection; may be
+                                   NULL */
     void *arg;
 };
 
@@ -49,8 +51,10 @@ FB_MUST_CHECK int fb_local_add(struct fb_local *local, struct fb_volume *volume,
  * under way, which end with the volume's timeout at the latest. */
 void fb_local_remove(struct fb_local *local, struct fb_volume *volume);
 
-/* Processes connected now. */
+/* Processes that have said hello and are connected now; and connections, also of those that have
+ * not. */
 unsigned fb_local_clients(struct fb_local *local);
+unsigned fb_local_connections(struct fb_local *local);
 
 /* Reads served by clients from shared memory since the start; both only rise. They are counted as
  * reads and DRAM hits of the cache as well. */

@@ -169,7 +169,6 @@ bool fb_pl_inherited(int fd, const struct fb_pl_file *f); /* by a new program: n
 int fb_pl_real_fd(struct fb_pl_file *f);
 /* The file itself, open beside the cached one as long as that is. Negative errno. */
 int fb_pl_shadow(struct fb_pl_file *f);
-void fb_pl_handle_fork(void); /* from now on the child is told */
 void fb_pl_before_fork(void);
 void fb_pl_in_child(void);
 
@@ -236,8 +235,6 @@ static inline long fb_pl_end(const struct fb_pl_way *way, long result)
 bool fb_pl_back(char text[PATH_MAX]);
 /* The descriptor is of the mount below which `path` is, not of the directory under it. */
 bool fb_pl_is_there(int fd, const char *path);
-/* `path` (there) is below a virtual root whose daemon is gone or hangs. */
-bool fb_pl_is_lost(const char *path);
 /* open(2) of a file there, or anywhere; negative errno. */
 int fb_pl_open_there(const char *path, int flags);
 

@@ -259,10 +259,7 @@ void fb_pl_in_child(void)
 {
     int high = atomic_load(&fb_pl_highest);
 
-    if (fb_pl_virtual)
-        fb_client_forked_held(&fb_pl_client);
-    else
-        fb_client_forked(&fb_pl_client);
+    fb_client_forked(&fb_pl_client);
     for (int fd = 0; fd <= high; fd++) {
         uint32_t slot = fb_pl_slot(fd);
 

@@ -289,12 +289,6 @@ void fb_pl_disown(int fd)
 
 /* ---- placeholders ---- */
 
-void fb_pl_handle_fork(void)
-{
-    if (!atomic_exchange(&handles_fork, true))
-        (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
-}
-
 static int get_placeholder(void)
 {
     int fd = atomic_load_explicit(&placeholder, memory_order_relaxed);
@@ -307,7 +301,8 @@ static int get_placeholder(void)
         return fd;
     fd = fb_sys_lift(fd);
     if (atomic_compare_exchange_strong(&placeholder, &expected, fd)) {
-        fb_pl_handle_fork();
+        if (!atomic_exchange(&handles_fork, true))
+            (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
         return fd;
     }
     fb_sys_close(fd);

@@ -11,7 +11,7 @@
  * which may lead out: that is worked out by the letters, as there are no links in a bucket.
  *
  * Behind such a path there is no source to fall back to. When the daemon is gone, or hangs, the
- * answer is EIO at once: not ENOENT, and no empty directory where the mount was (fb_pl_blame,
+ * answer is EIO: not ENOENT, and no empty directory where the mount was (fb_pl_blame,
  * fb_pl_is_there).
  */
 #include <limits.h>
@@ -89,17 +89,14 @@ void fb_pl_take_virtual(const char *list)
     fb_pl_virtual = root_count > 0;
 }
 
-/* The daemon keeps a bucket for programs that it knows of: also those that have read nothing yet,
- * or that others were started by. */
+/* The daemon keeps a bucket for as long as anybody is connected: also those that have read nothing
+ * yet. Children have the connection, too; a new program makes its own. */
 __attribute__((constructor)) static void begin(void)
 {
-    int saved = errno;
+    int fd = fb_pl_on() && fb_pl_virtual ? fb_client_connect(&fb_pl_client) : -1;
 
-    if (fb_pl_on() && fb_pl_virtual) {
-        fb_pl_handle_fork();
-        fb_client_hold(&fb_pl_client);
-    }
-    errno = saved;
+    if (fd >= 0)
+        (void)fb_pl_own(fd);
 }
 
 /* ---- names ---- */
@@ -185,9 +182,9 @@ static bool goes_up(const char *path)
 
 /* ---- going there ---- */
 
-static bool is_lost(void)
+static bool hangs(void)
 {
-    return !fb_pl_vforked && fb_client_lost(&fb_pl_client);
+    return !fb_pl_vforked && fb_client_hangs(&fb_pl_client);
 }
 
 /* The directory that a path is relative to, as it is seen; false: it is none of ours. */
@@ -217,10 +214,10 @@ static const char *no_way(struct fb_pl_way *way, int error)
     return NOWHERE;
 }
 
-/* As in real life, but for the daemon's death or sleep: then the kernel must not be asked. */
+/* The kernel's, unless it would wait for a daemon that hangs. */
 static const char *go_relative(struct fb_pl_way *way, int dir, const char *path)
 {
-    return is_lost() && base_of(dir, way->text) ? no_way(way, EIO) : path;
+    return fb_unlikely(hangs()) && base_of(dir, way->text) ? no_way(way, EIO) : path;
 }
 
 const char *fb_pl_go_there(struct fb_pl_way *way, int dir, const char *path)
@@ -233,7 +230,7 @@ const char *fb_pl_go_there(struct fb_pl_way *way, int dir, const char *path)
     if (!r)
         return path[0] == '/' ? path : seen;
     way->root = r;
-    if (is_lost())
+    if (fb_unlikely(hangs()))
         return no_way(way, EIO);
     if (seen == path) {
         size_t len = strlen(path);
@@ -274,22 +271,11 @@ bool fb_pl_is_there(int fd, const char *path)
                   (dev[0] != r->around[0] || dev[1] != r->around[1]));
 }
 
-bool fb_pl_is_lost(const char *path)
-{
-    return fb_pl_virtual && there_at(path) && is_lost();
-}
-
 int fb_pl_open_there(const char *path, int flags)
 {
-    int fd;
+    const struct fb_pl_root *r = fb_unlikely(fb_pl_virtual) ? there_at(path) : NULL;
+    struct fb_pl_way way = {.root = r};
+    int fd = r && hangs() ? -EIO : fb_sys_open(path, flags, 0);
 
-    if (fb_unlikely(fb_pl_is_lost(path)))
-        return -EIO;
-    fd = fb_sys_open(path, flags, 0);
-    if (fb_unlikely(fb_pl_virtual) && fd < 0) {
-        struct fb_pl_way way = {.root = there_at(path)};
-
-        return -fb_pl_blame(&way, -fd);
-    }
-    return fd;
+    return r && fd < 0 ? -fb_pl_blame(&way, -fd) : fd;
 }
