@@ -431,8 +431,8 @@ void fb_client_forked(struct fb_client *client)
     }
 }
 
-/* A machine that slept, or a group of processes that was frozen, wakes up with a late beat: a moment
- * shows whether there is another. */
+/* A machine that slept, or a group of processes that was frozen, wakes up with a late beat: a
+ * moment shows whether there is another. */
 bool fb_client_hangs(struct fb_client *client)
 {
     struct timespec pause = {.tv_nsec = HUNG_STEP_NS};
