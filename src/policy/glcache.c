@@ -8,9 +8,6 @@
  *         row's label += 1 / (size * time since the sampling); it has counted
  *     train: boost labels over features, forget all samplings and ghosts
  *     rank: predict for all groups, sort, hand out the first share `evict` of them
- *
- * Labels span orders of magnitude, so the model learns their logarithm: the order is the same, and
- * a few hot groups do not eat all of the squared loss.
  */
 #include "policy/glcache.h"
 
@@ -32,7 +29,6 @@
 #define INTERVAL_LATE  20.0 /* at most this part of all time so far */
 #define LATE_MAX       8.0  /* turnovers */
 #define MISS_RATIO_MIN 0.01
-#define LABEL_MIN      1e-12f
 
 struct ghost {
     uint64_t hash; /* 0: free */
@@ -319,18 +315,12 @@ static int train(struct fb_gl *gl)
 {
     const struct fb_boost_options options = {.rounds = 12, .depth = 4, .rate = 0.3f, .leaf_min = 8};
     struct fb_gl_state *s = gl->state;
-    FB_AUTO_FREE float *logs = NULL;
     struct fb_boost *model;
     int rc;
 
     if (s->row_count < ROWS_MIN)
         return 0;
-    logs = fb_alloc_array(s->row_count, sizeof *logs);
-    if (!logs)
-        return -ENOMEM;
-    for (size_t i = 0; i < s->row_count; i++)
-        logs[i] = log2f(s->label[i] + LABEL_MIN);
-    rc = fb_boost_train(s->rows, logs, NULL, s->row_count, FB_GL_FEATURES, &options, &model);
+    rc = fb_boost_train(s->rows, s->label, NULL, s->row_count, FB_GL_FEATURES, &options, &model);
     if (rc)
         return rc;
     fb_boost_free(s->model);

@@ -1,0 +1,143 @@
+/*
+ * What is learned about reuse: it must tell objects that come back from those that do not, by
+ * history, size and age, and hold still when there is nothing to learn from.
+ */
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/rand.h"
+#include "core/mem.h"
+#include "policy/reuse.h"
+
+#define CACHED 1000
+
+/* Hot objects come back every 500 requests; every other request is for one that never does. */
+#define HOT      250
+#define REQUESTS 40000
+
+static struct fb_reuse *make(uint64_t capacity)
+{
+    struct fb_reuse *reuse;
+
+    assert_int_equal(fb_reuse_create(capacity, &reuse), 0);
+    return reuse;
+}
+
+/* The metas of the hot objects, and of the last objects that came once. */
+static void replay(struct fb_reuse *reuse, struct fb_reuse_meta *hot, struct fb_reuse_meta *once,
+                   uint32_t once_size)
+{
+    for (uint64_t i = 0; i < REQUESTS; i++) {
+        struct fb_reuse_meta *meta = &hot[i / 2 % HOT];
+
+        if (i % 2 == 0 && i / 2 < HOT)
+            fb_reuse_miss(reuse, fb_mix64(1 + i / 2), 1, meta);
+        else if (i % 2 == 0)
+            fb_reuse_hit(reuse, fb_mix64(1 + i / 2 % HOT), 1, meta);
+        else
+            fb_reuse_miss(reuse, fb_mix64(1000000 + i), once_size, &once[i / 2 % HOT]);
+        if (i > 2 * CACHED && fb_reuse_due(reuse))
+            assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    }
+}
+
+static void test_hot_and_once(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    float best_once = 0;
+    float worst_hot = 1e9f;
+
+    (void)state;
+    replay(reuse, hot, once, 1);
+    assert_true(fb_reuse_trainings(reuse) > 2);
+    for (unsigned i = 0; i < HOT; i++) {
+        float h = fb_reuse_score(reuse, &hot[i], 1);
+        float o = fb_reuse_score(reuse, &once[i], 1);
+
+        worst_hot = h < worst_hot ? h : worst_hot;
+        best_once = o > best_once ? o : best_once;
+    }
+    assert_true(worst_hot > 2 * best_once);
+    fb_reuse_destroy(reuse);
+}
+
+/* Without a model the younger, the smaller and the more often used is better. */
+static void test_before_training(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta old = {0};
+    struct fb_reuse_meta young = {0};
+    struct fb_reuse_meta used = {0};
+
+    (void)state;
+    fb_reuse_miss(reuse, 1, 10, &old);
+    fb_reuse_miss(reuse, 2, 10, &used);
+    fb_reuse_hit(reuse, 2, 10, &used);
+    fb_reuse_miss(reuse, 3, 10, &young);
+    assert_true(fb_reuse_score(reuse, &young, 10) > fb_reuse_score(reuse, &old, 10));
+    assert_true(fb_reuse_score(reuse, &old, 10) > fb_reuse_score(reuse, &old, 20));
+    assert_true(fb_reuse_score(reuse, &used, 10) > fb_reuse_score(reuse, &old, 10));
+    assert_int_equal(fb_reuse_trainings(reuse), 0);
+    fb_reuse_destroy(reuse);
+}
+
+/* A ghost gives its history back, once; a stranger has none. */
+static void test_ghosts(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    struct fb_reuse_meta back = {0};
+    unsigned found = 0;
+
+    (void)state;
+    replay(reuse, hot, once, 1);
+    for (unsigned i = 0; i < HOT; i++)
+        fb_reuse_evicted(reuse, fb_mix64(1 + i), &hot[i]);
+    for (unsigned i = 0; i < HOT; i++) {
+        fb_reuse_miss(reuse, fb_mix64(1 + i), 1, &back);
+        found += back.history >> 6 == 3;
+    }
+    assert_true(found > HOT * 9 / 10); /* a full bucket loses its oldest */
+    found = 0;
+    for (unsigned i = 0; i < HOT; i++) {
+        fb_reuse_miss(reuse, fb_mix64(5000000 + i), 1, &back);
+        found += back.history != 0;
+    }
+    assert_true(found < HOT / 20);
+    fb_reuse_destroy(reuse);
+}
+
+/* Nothing ever comes back: no model, and no harm. */
+static void test_nothing_to_learn(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta meta = {0};
+
+    (void)state;
+    for (uint64_t i = 1; i < 50000; i++) {
+        fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
+        fb_reuse_evicted(reuse, fb_mix64(i), &meta);
+        if (i > CACHED && fb_reuse_due(reuse))
+            assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    }
+    assert_int_equal(fb_reuse_trainings(reuse), 0);
+    assert_true(fb_reuse_score(reuse, &meta, 1) > 0);
+    fb_reuse_destroy(reuse);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hot_and_once),
+        cmocka_unit_test(test_before_training),
+        cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_nothing_to_learn),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
