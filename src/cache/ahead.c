@@ -60,17 +60,6 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
     fb_cache_read(read);
 }
 
-static bool is_missing(struct fb_cache *cache, uint32_t file, uint64_t offset)
-{
-    uint32_t block = (uint32_t)(offset / cache->config.block_bytes);
-    struct fb_pin pin;
-
-    if (fb_store_pin(cache->store, fb_item_key(file, block), &pin) == FB_STORE_MISS)
-        return true;
-    fb_store_unpin(cache->store, &pin);
-    return false;
-}
-
 void fb_ahead_go(const struct fb_ahead *ahead)
 {
     struct fb_volume *volume = ahead->volume;
@@ -78,7 +67,7 @@ void fb_ahead_go(const struct fb_ahead *ahead)
     uint64_t block_bytes = cache->config.block_bytes, first = ahead->from;
 
     for (uint64_t at = ahead->from; at < ahead->until; at += block_bytes) {
-        bool missing = is_missing(cache, ahead->file, at);
+        bool missing = !fb_item_is_there(cache, ahead->file, (uint32_t)(at / block_bytes));
 
         if (at > first && (!missing || at - first + block_bytes > FB_READ_MAX)) {
             fetch(ahead, first, at - first);
@@ -90,7 +79,7 @@ void fb_ahead_go(const struct fb_ahead *ahead)
     if (first < ahead->until)
         fetch(ahead, first, ahead->until - first);
     fb_files_unref(cache->files, ahead->file, 1);
-    fb_volume_leave(volume);
+    fb_volume_let_go(volume);
 }
 
 /* Where the window ends now; nothing when the reader does not go from front to back. */
@@ -142,8 +131,10 @@ bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
     atomic_flag_clear_explicit(&slot->busy, memory_order_release);
     if (until <= from)
         return false;
+    /* Until it has asked the source, that must not be closed. */
+    if (!fb_volume_hold(volume))
+        return false;
     fb_files_ref(cache->files, read->file, 1);
-    fb_volume_enter(volume);
     *ret_ahead = (struct fb_ahead){
         .volume = volume,
         .caller = read->caller,

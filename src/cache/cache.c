@@ -322,6 +322,27 @@ void fb_volume_leave(struct fb_volume *volume)
     fb_mutex_unlock(&cache->fetch_lock);
 }
 
+bool fb_volume_hold(struct fb_volume *volume)
+{
+    bool held;
+
+    fb_mutex_lock(&volume->cache->fetch_lock);
+    held = !volume->leaving;
+    volume->holds += held;
+    fb_mutex_unlock(&volume->cache->fetch_lock);
+    return held;
+}
+
+void fb_volume_let_go(struct fb_volume *volume)
+{
+    struct fb_cache *cache = volume->cache;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    if (--volume->holds == 0)
+        fb_cond_broadcast(&volume->idle);
+    fb_mutex_unlock(&cache->fetch_lock);
+}
+
 void fb_volume_detach(struct fb_volume *volume)
 {
     struct fb_cache *cache;
@@ -329,6 +350,12 @@ void fb_volume_detach(struct fb_volume *volume)
     if (!volume)
         return;
     cache = volume->cache;
+    fb_mutex_lock(&cache->fetch_lock);
+    volume->leaving = true;
+    /* Not for long: they look. */
+    while (volume->holds > 0)
+        fb_cond_wait(&volume->idle, &cache->fetch_lock, FB_NEVER_NS);
+    fb_mutex_unlock(&cache->fetch_lock);
     fb_source_close(volume->source); /* every job it owed us has been answered now */
     fb_mutex_lock(&cache->fetch_lock);
     while (volume->busy > 0 || volume->running > 0)

@@ -3,6 +3,8 @@
  *
  *     read.c   splits a read into pieces, one an item, and joins their answers
  *     ahead.c  fetches ahead of who reads a large file from front to back
+ *     warm.c   loads what a user asks for
+ *     steer.c  the brain at work
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
  *     meta.c   names: look-ups, revalidation, what to believe during an outage
@@ -111,9 +113,22 @@ struct fb_volume {
     struct fb_list pending; /* fetches not yet sent, likewise */
     unsigned running;       /* requests at the source, likewise */
     unsigned busy;          /* callbacks of ours that have not returned, likewise */
+    unsigned holds;         /* those who ask unbidden, likewise */
+    bool leaving;           /* is being detached, likewise */
     struct fb_cond idle;
     struct fb_ahead_slot ahead[FB_AHEAD_SLOTS];
 };
+
+/* In some tier. */
+static inline bool fb_item_is_there(struct fb_cache *cache, uint32_t file, uint32_t block)
+{
+    struct fb_pin pin;
+
+    if (fb_store_pin(cache->store, fb_item_key(file, block), &pin) == FB_STORE_MISS)
+        return false;
+    fb_store_unpin(cache->store, &pin);
+    return true;
+}
 
 /* ahead.c: what a read is a reason to fetch, if anything; true: go() must follow, for the plan
  * holds the file and the volume. */
@@ -143,6 +158,11 @@ void fb_fetch_cancel(struct fb_cache *cache);
 
 /* Tells the doors of all volumes of a source that a record is no longer current. */
 void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file);
+
+/* Holds a volume for who asks its source unbidden: detach waits before it closes the source. False:
+ * it is being detached. */
+FB_MUST_CHECK bool fb_volume_hold(struct fb_volume *volume);
+void fb_volume_let_go(struct fb_volume *volume);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);

@@ -88,9 +88,9 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     /* Shares as large as the paper's would be all of a small cache. */
     config.alloc.minimum_bytes = fb_min_u64(config.alloc.minimum_bytes, total / 16);
     config.alloc.step_bytes = fb_min_u64(config.alloc.step_bytes, total / 8);
+    config.no_prefetch = true; /* cache/ahead.c */
     config.streams.nodes_max = (uint32_t)fb_max_u64(
         fb_min_u64(cache->config.memory_bytes / 64 / NODE_BYTES, NODES_MAX), FB_STREAM_NODES_MIN);
-    config.no_prefetch = true; /* cache/ahead.c */
     rc = steer ? fb_brain_new(&config, &steer->brain) : -ENOMEM;
     if (rc < 0) {
         free(steer);

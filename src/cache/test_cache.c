@@ -393,6 +393,14 @@ static void failures_are_not_remembered(void **state)
     let_go(f, file);
 }
 
+/* What was read is kept only after the reader has it. */
+static void wait_until_kept(struct fixture *f)
+{
+    for (int i = 0; i < 10000 && metric(f, FB_CM_ADMITTED) == 0; i++)
+        fb_sleep_ns(FB_NS_PER_MS);
+    assert_true(metric(f, FB_CM_ADMITTED) > 0);
+}
+
 static void an_outage_is_not_a_deletion(void **state)
 {
     struct fixture *f = *state;
@@ -402,6 +410,7 @@ static void an_outage_is_not_a_deletion(void **state)
     f->volume_config.metadata_ttl_ns = 0;
     open_cache(f);
     expect_file(f, "a", 10000, 1);
+    wait_until_kept(f);
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.error = 1, .error_code = EIO});
     expect_file(f, "a", 10000, 1); /* known and cached: served */
     assert_int_equal(fb_cache_stat(f->volume, "nothing", &file, &attr),
@@ -420,6 +429,7 @@ static void a_hung_source_ends_at_the_deadline(void **state)
     f->volume_config.timeout_ns = FB_NS_PER_S;
     open_cache(f);
     expect_file(f, "a", 10000, 1);
+    wait_until_kept(f);
     a = look_up(f, "a");
     b = look_up(f, "large");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});

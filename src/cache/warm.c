@@ -10,21 +10,11 @@
 
 #define SOON_TRIES 50
 
-static bool is_there(struct fb_cache *cache, uint32_t file, uint32_t block)
-{
-    struct fb_pin pin;
-
-    if (fb_store_pin(cache->store, fb_item_key(file, block), &pin) == FB_STORE_MISS)
-        return false;
-    fb_store_unpin(cache->store, &pin);
-    return true;
-}
-
 /* It is kept only after those who waited have it. */
 static bool is_there_soon(struct fb_cache *cache, uint32_t file, uint32_t block)
 {
     for (int i = 0; i < SOON_TRIES; i++) {
-        if (is_there(cache, file, block))
+        if (fb_item_is_there(cache, file, block))
             return true;
         fb_sleep_ns(FB_NS_PER_MS);
     }
@@ -53,7 +43,7 @@ static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, b
         uint32_t block = (uint32_t)(at / block_bytes);
 
         ret_warm->bytes += length;
-        if (is_there(cache, file, block)) {
+        if (fb_item_is_there(cache, file, block)) {
             ret_warm->cached_bytes += length;
             continue;
         }

@@ -40,6 +40,7 @@ struct fb_s3_journal {
     uint64_t file_bytes;
     uint64_t live_bytes; /* of the uploads' lines */
     bool torn;           /* the last line has no end, perhaps */
+    bool found;          /* there was a file */
     struct fb_s3_text text;
 };
 
@@ -255,6 +256,7 @@ static int read_file(struct fb_s3_journal *journal, struct fb_error *err)
     if (r < 0)
         return fb_error_set(err, r, "cannot read the journal of uploads %s: %s", journal->name,
                             fb_strerror(r));
+    journal->found = true;
     r = read_lines(journal, data, size, &damaged);
     if (damaged > 0)
         fb_log_warn("the journal of uploads %s has %u damaged lines", journal->name, damaged);
@@ -337,6 +339,11 @@ static int begin(struct fb_s3_journal *journal, const struct fb_s3_upload *uploa
 
     if (journal->count == FB_S3_UPLOADS_MAX)
         return -EAGAIN;
+    if (journal->fd < 0) {
+        r = rewrite(journal);
+        if (r < 0)
+            return r;
+    }
     journal->last_ticket = ticket;
     fb_s3_text_clear(&journal->text);
     put_begin(&journal->text, ticket, upload);
@@ -453,7 +460,8 @@ int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_
         r = -ENOMEM;
     if (r == 0)
         r = read_file(journal, err);
-    if (r == 0) {
+    /* One that is not there is made by the first upload. */
+    if (r == 0 && journal->found) {
         r = rewrite(journal);
         if (r < 0)
             r = fb_error_set(err, r, "cannot write the journal of uploads %s: %s", name,
