@@ -659,7 +659,8 @@ static void evicted_by_hand(void **state)
     assert_int_equal(metric(f, FB_CM_FETCHES), 4);
 }
 
-/* Changed through a door: bytes and names are asked for anew, at once, here and by other volumes. */
+/* Changed through a door: bytes and names are asked for anew, at once, here and by other volumes.
+ * */
 static void changed_through_a_door(void **state)
 {
     struct fixture *f = *state;

@@ -38,7 +38,8 @@ struct fb_boost_options {
 
 struct fb_boost;
 
-/* Row i is rows[i * features ...] and counts weights[i] times; weights NULL: once. -EINVAL beyond the limits above or without rows; -ENOMEM. */
+/* Row i is rows[i * features ...] and counts weights[i] times; weights NULL: once. -EINVAL beyond
+ * the limits above or without rows; -ENOMEM. */
 FB_MUST_CHECK int fb_boost_train(const float *rows, const float *labels, const float *weights,
                                  size_t count, unsigned features,
                                  const struct fb_boost_options *options,

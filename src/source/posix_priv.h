@@ -137,8 +137,8 @@ FB_MUST_CHECK int fb_posix_open_parent(int root, const char *path, int *ret_fd,
 /* The mode to make something with. */
 uint32_t fb_posix_mode(int parent, const struct fb_source_job *job);
 
-/* What was just made belongs to whom it was made for, with that mode. `fd` is the thing itself, open
- * or O_PATH; `parent` its directory. */
+/* What was just made belongs to whom it was made for, with that mode. `fd` is the thing itself,
+ * open or O_PATH; `parent` its directory. */
 void fb_posix_hand_over(int fd, int parent, const struct fb_source_job *job, uint32_t mode);
 
 FB_MUST_CHECK int fb_posix_open(struct fb_posix_handles *handles, int root,
