@@ -160,8 +160,9 @@ struct fb_mount {
     struct fb_nodes *nodes;
     struct fb_notifier *notifier;
     struct fuse_session *session;
-    uint32_t root; /* record of the root, with a reference */
-    bool no_open;  /* OPEN is answered ENOSYS */
+    uint32_t root;             /* record of the root, with a reference */
+    bool no_open;              /* OPEN is answered ENOSYS */
+    _Atomic bool parallel_due; /* the next answer is that to INIT: see session.c */
     bool no_prune; /* the kernel lacks FUSE_NOTIFY_PRUNE; the notifier's own, with the next two */
     unsigned shed_part;
     int64_t shed_after_ns; /* no use to try before */

@@ -8,9 +8,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/limits.h"
@@ -90,12 +93,42 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
         /* Without OPEN nobody can ask for direct I/O. */
         mount->no_open = !mount->config.bypass && (conn->capable & FUSE_CAP_NO_OPEN_SUPPORT);
     }
+    atomic_store_explicit(&mount->parallel_due, (conn->capable & FUSE_CAP_PARALLEL_DIROPS) != 0,
+                          memory_order_relaxed);
     conn->max_read = FB_READ_MAX;
     if (conn->max_readahead > FB_FUSE_READ_AHEAD)
         conn->max_readahead = FB_FUSE_READ_AHEAD;
     conn->max_background = mount->config.max_background;
     conn->congestion_threshold = mount->config.max_background * 3 / 4;
 }
+
+/* ---- what libfuse leaves out ---- */
+
+/* libfuse 3.14 learns that the kernel can look up several names of one directory at a time, and
+ * does not tell it to: then all who open files of a directory wait for each other, a round trip to
+ * the source each. So the answer to INIT, which comes next after fb_op_init(), is completed here. */
+static ssize_t send_reply(int fd, struct iovec *iov, int count, void *userdata)
+{
+    struct fb_mount *mount = userdata;
+
+    /* Relaxed: before the answer to INIT there is no other, and no other thread sends. */
+    if (atomic_load_explicit(&mount->parallel_due, memory_order_relaxed) && count == 2 &&
+        iov[1].iov_len >= offsetof(struct fuse_init_out, flags) + sizeof(uint32_t)) {
+        struct fuse_init_out *init = iov[1].iov_base;
+
+        init->flags |= FUSE_PARALLEL_DIROPS;
+        atomic_store_explicit(&mount->parallel_due, false, memory_order_relaxed);
+    }
+    return writev(fd, iov, count);
+}
+
+static ssize_t receive_request(int fd, void *buf, size_t size, void *userdata)
+{
+    (void)userdata;
+    return read(fd, buf, size);
+}
+
+static const struct fuse_custom_io channel = {.writev = send_reply, .read = receive_request};
 
 /* ---- what libfuse says ---- */
 
@@ -157,6 +190,11 @@ int fb_session_open(struct fb_mount *mount, struct fb_error *err)
     mount->session = fuse_session_new(&args, &operations, sizeof operations, mount);
     fuse_opt_free_args(&args);
     rc = mount->session ? fuse_session_mount(mount->session, mount->config.mountpoint) : -1;
+    if (rc == 0 &&
+        fuse_session_custom_io(mount->session, &channel, fuse_session_fd(mount->session)) < 0) {
+        fuse_session_unmount(mount->session);
+        rc = -1;
+    }
     last_word = NULL;
     if (rc == 0)
         return 0;
