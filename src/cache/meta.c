@@ -329,7 +329,7 @@ static void drop_link(void *arg, uint32_t file)
     struct fb_attr attr;
 
     fb_files_attr(files, file, &attr);
-    if (S_ISREG(attr.mode) && attr.ino == l->ino && attr.dev == l->dev)
+    if (!S_ISDIR(attr.mode) && attr.ino == l->ino && attr.dev == l->dev)
         drop(l->volume, fb_files_path(files, file, NULL));
     fb_files_unref(files, file, 1);
 }
@@ -339,7 +339,7 @@ static void drop_links(struct fb_volume *volume, const struct fb_attr *attr)
 {
     struct links l = {.volume = volume, .dev = attr->dev, .ino = attr->ino};
 
-    if (!S_ISREG(attr->mode) || attr->nlink < 2)
+    if (S_ISDIR(attr->mode) || attr->nlink < 2)
         return;
     fb_meta_forgetting(volume, NULL);
     fb_files_visit(volume->cache->files, volume->id, "", drop_link, &l);

@@ -92,10 +92,41 @@ bool fb_child_path(fuse_req_t req, fuse_ino_t parent, const char *name, char buf
 
 /* ---- what is to be forgotten ---- */
 
+struct links {
+    struct fb_mount *mount;
+    const struct fb_attr *attr;
+};
+
+static void enliven_link(void *arg, uint32_t id)
+{
+    const struct links *l = arg;
+    struct fb_mount *mount = l->mount;
+    struct fb_attr attr;
+
+    fb_files_attr(mount->files, id, &attr);
+    if (!S_ISDIR(attr.mode) && attr.ino == l->attr->ino && attr.dev == l->attr->dev &&
+        fb_node_known(mount->nodes, id, NULL)) {
+        fb_live_touch(mount, id, fb_files_path(mount->files, id, NULL), &attr);
+        /* The attributes only: this takes no lock that a program may hold. */
+        fuse_lowlevel_notify_inval_inode(mount->session, fb_ino_of(id), -1, 0);
+    }
+    fb_files_unref(mount->files, id, 1);
+}
+
+/* The other names of a file: inodes of their own to the kernel, which does not know that they have
+ * changed, too. */
+static void enliven_links(struct fb_mount *mount, const struct fb_attr *attr)
+{
+    struct links l = {.mount = mount, .attr = attr};
+
+    if (!S_ISDIR(attr->mode) && attr->nlink > 1)
+        fb_files_visit(mount->files, fb_volume_id(mount->volume), "", enliven_link, &l);
+}
+
 void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_attr *attr)
 {
     uint32_t id = fb_files_find(mount->files, fb_volume_id(mount->volume), path);
-    struct fb_attr known;
+    struct fb_attr known = {.nlink = 0};
 
     if (id != FB_FILE_NONE) {
         fb_files_attr(mount->files, id, &known);
@@ -104,15 +135,19 @@ void fb_changed_file(struct fb_mount *mount, const char *path, const struct fb_a
             fb_live_touch(mount, id, path, &known);
         fb_files_unref(mount->files, id, 1);
     }
+    enliven_links(mount, attr ? attr : &known);
     fb_cache_changed(mount->volume, path, attr);
 }
 
 void fb_changed_gone(struct fb_mount *mount, const char *path)
 {
     uint32_t id = fb_files_find(mount->files, fb_volume_id(mount->volume), path);
+    struct fb_attr known;
 
     if (id != FB_FILE_NONE) {
+        fb_files_attr(mount->files, id, &known);
         fb_node_set_flags(mount->nodes, id, FB_NODE_GONE, 0);
+        enliven_links(mount, &known);
         fb_files_unref(mount->files, id, 1);
     }
     fb_cache_changed(mount->volume, path, NULL);
