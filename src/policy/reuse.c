@@ -6,7 +6,9 @@
  *     train: seen = observations + those of intervals that are still open
  *            boost over all cells (history, size, age) with weight seen, label came back / seen
  *            hazard = (came back + 10 * boosted) / (seen + 10)
- *            ages that hardly anybody has reached yet: at least 0.1, for nothing is known of them
+ *            ages that hardly anybody has reached yet: at least 0.1, for nothing is known of them;
+ *            until the cache has evicted as much as it holds: 0.9, and for all ages above 0.3 of
+ *            all time (so what is old stays until there is evidence, as in LIRS)
  *            observations fade: half after 4 turnovers of the cache
  *     utility(history, size, age): walk through the ages to come with the probability to be idle
  *            still, and sum up P(back here) * s / (s + wait); filled for a history when first used
@@ -42,6 +44,8 @@
 #define BACK_MIN        50    /* observations of coming back before there is a model */
 #define PRIOR           10.0f /* observations that the boosted hazard is worth */
 #define REACHED_MIN     30    /* observations of an age, or nothing is known of it */
+#define HOPE_FIRST      0.9f  /* of ages above YOUNG of all time, in the first generation */
+#define YOUNG           0.3
 #define HOPE            0.1f
 #define HAZARD_MIN      1e-4f
 #define NEAR            0.3  /* s, in turnovers */
@@ -80,6 +84,9 @@ struct fb_reuse {
     float *all_back;
     float *utility; /* NaN: not filled */
     double reached[AGES];
+
+    uint64_t cached;  /* objects, at the last training */
+    uint64_t evicted; /* objects, ever */
 
     struct fb_boost *model;
     float *rows; /* for training: features, then label, then weight */
@@ -281,6 +288,7 @@ void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reu
     uint32_t *bucket;
     unsigned oldest = 0;
 
+    reuse->evicted++;
     if (!reuse->ghost)
         return;
     bucket = bucket_of(reuse, hash, &tag);
@@ -435,6 +443,7 @@ int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached)
     size_t count;
     int rc;
 
+    reuse->cached = cached;
     reuse->turnover = (double)cached / fmax(reuse->miss_ratio, MISS_RATIO_MIN) + 1;
     if (!reuse->ghost)
         make_ghosts(reuse, cached);
@@ -458,6 +467,18 @@ int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached)
 
 /* ---- utility ---- */
 
+/* What an age's hazard is at least. Until the cache has evicted as many objects as it holds, all it
+ * knows is from its first fill: it would throw away what is old on no more than the evidence that
+ * it has not come back within a time that was too short. */
+static float least_hazard(const struct fb_reuse *r, unsigned age)
+{
+    bool reached = r->reached[age] >= REACHED_MIN;
+
+    if (r->evicted < r->cached)
+        return !reached || exp2((age + r->octave2) / 2.0) > YOUNG * r->now ? HOPE_FIRST : 0;
+    return reached ? 0 : HOPE;
+}
+
 static void hazards(const struct fb_reuse *r, unsigned history, unsigned size, float *ret)
 {
     float rows[AGES * FB_REUSE_FEATURES];
@@ -470,8 +491,7 @@ static void hazards(const struct fb_reuse *r, unsigned history, unsigned size, f
         float boosted = fminf(fmaxf(ret[age], HAZARD_MIN), 1);
 
         ret[age] = (r->all_back[i] + PRIOR * boosted) / (r->all[i] + PRIOR);
-        if (r->reached[age] < REACHED_MIN)
-            ret[age] = fmaxf(ret[age], HOPE);
+        ret[age] = fmaxf(ret[age], least_hazard(r, age));
     }
 }
 
