@@ -157,8 +157,9 @@ struct fb_source_job {
     struct iovec iov[FB_SOURCE_IOV_MAX]; /* into buffers or memory */
     struct fb_source_handle *handle;     /* of OPENDIR and OPEN an answer */
     uint64_t cookie;                     /* 0: from the start */
-    bool want_attrs;
     char name[FB_NAME_MAX + 1];
+    bool want_attrs;
+    bool urgent;    /* of source.c: a probe; a backend should let it pass all others */
     uint32_t flags; /* as the operation says */
     uint32_t mode;
     uint32_t umask; /* taken from mode, unless the directory has a default ACL */
@@ -179,12 +180,10 @@ struct fb_source_job {
     size_t data_len;
     struct statvfs statfs;
 
-    /* Private to this module. A backend may use backend_link for its queue, and should let an
-     * urgent job, a probe, pass all others. */
+    /* Private to this module. A backend may use backend_link for its queue. */
     struct fb_source *source;
     _Atomic uint32_t refs;
     _Atomic uint32_t state;
-    bool urgent;
     struct fb_due due;
     struct fb_list backend_link;
 };
