@@ -61,6 +61,15 @@ static void mount_free(struct fb_private_mount *m)
     free(m);
 }
 
+static int check_fuse(const char *source, struct fb_error *err)
+{
+    int rc = access("/dev/fuse", R_OK | W_OK) == 0 ? 0 : -errno;
+
+    return rc ? fb_error_set(err, rc, "programs can see %s only with FUSE, and /dev/fuse: %s",
+                             source, fb_strerror(rc))
+              : 0;
+}
+
 static int make_point(const char *dir, const char *key, char **ret_point, struct fb_error *err)
 {
     FB_AUTO_FREE char *point = fb_asprintf("%s/%016" PRIx64, dir, fb_hash64(key, strlen(key)));
@@ -79,8 +88,10 @@ int fb_private_mount_start(struct fb_cache *cache, const char *dir, const char *
 {
     struct fb_private_mount *m = fb_alloc(sizeof *m);
     struct fb_mount_settings private = *settings;
-    int rc = m ? make_point(dir, key, &m->point, err) : -ENOMEM;
+    int rc = m ? check_fuse(source, err) : -ENOMEM;
 
+    if (rc == 0)
+        rc = make_point(dir, key, &m->point, err);
     if (rc) {
         mount_free(m);
         return fb_error_set(err, rc, "out of memory");
