@@ -345,12 +345,14 @@ void fb_s3_rmdir(struct fb_s3 *s3, struct fb_source_job *job)
 
 /*
  * look at both names ─► a file: copy, delete
- *                     ─► a directory: list all below it ─► copy all ─► delete all
+ *                     ─► a directory: is the other one empty? ─► list all below it ─► copy all
+ *                        ─► delete all
  */
 struct rename_op {
     struct fb_s3_op base;
     struct fb_s3_look from, to;
     bool from_out, to_out;
+    bool occupied; /* there is more in the directory that is to be replaced than its marker */
     struct walk walk;
     char from_key[FB_S3_KEY_MAX + 1], to_key[FB_S3_KEY_MAX + 1];
     char **keys; /* that are to be moved */
@@ -462,11 +464,8 @@ static void renamed(struct rename_op *op)
     struct fb_s3 *s3 = op->base.s3;
     bool dir = op->from_key[strlen(op->from_key) - 1] == '/';
 
-    if (op->result == 0 && dir && fb_s3_kept_has(s3, op->from_key)) {
-        fb_s3_unkeep_dir(s3, op->from_key);
-        if (op->count == 0)
-            fb_s3_keep_dir(s3, op->to_key);
-    }
+    if (op->result == 0 && dir)
+        fb_s3_keep_moved(s3, op->from_key, op->to_key);
     if (op->result == 0)
         keep_parent(s3, op->from_key);
     rename_end(op);
@@ -539,6 +538,62 @@ static void tree_listed(struct walk *walk, int result)
         send_moves(op);
 }
 
+static void list_tree(struct rename_op *op)
+{
+    op->walk = (struct walk){
+        .s3 = op->base.s3,
+        .prefix = op->from_key,
+        .max_keys = LIST_KEYS,
+        .key = tree_key,
+        .restart = tree_restart,
+        .done = tree_listed,
+    };
+    walk_page(&op->walk, op->base.job->deadline_ns);
+}
+
+static int target_key(struct walk *walk, const char *key, uint64_t size)
+{
+    struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
+
+    (void)size;
+    op->occupied |= strcmp(key, op->to_key) != 0;
+    return 0;
+}
+
+static void target_restart(struct walk *walk)
+{
+    struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
+
+    op->occupied = false;
+}
+
+static void target_listed(struct walk *walk, int result)
+{
+    struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
+
+    op->result = result;
+    /* A key that we cannot name is one, too. */
+    if (result == 0 && (op->occupied || walk->error < 0))
+        op->result = -ENOTEMPTY;
+    if (op->result < 0)
+        send_moves(op);
+    else
+        list_tree(op);
+}
+
+static void look_into_target(struct rename_op *op)
+{
+    op->walk = (struct walk){
+        .s3 = op->base.s3,
+        .prefix = op->to_key,
+        .max_keys = RMDIR_KEYS,
+        .key = target_key,
+        .restart = target_restart,
+        .done = target_listed,
+    };
+    walk_page(&op->walk, op->base.job->deadline_ns);
+}
+
 static int to_dir_keys(struct rename_op *op)
 {
     const struct fb_source_job *job = op->base.job;
@@ -582,15 +637,10 @@ static void rename_looked(struct rename_op *op)
         send_moves(op);
         return;
     }
-    op->walk = (struct walk){
-        .s3 = op->base.s3,
-        .prefix = op->from_key,
-        .max_keys = LIST_KEYS,
-        .key = tree_key,
-        .restart = tree_restart,
-        .done = tree_listed,
-    };
-    walk_page(&op->walk, op->base.job->deadline_ns);
+    if (op->to.result == 0)
+        look_into_target(op);
+    else
+        list_tree(op);
 }
 
 static void from_looked(struct fb_s3_look *look)

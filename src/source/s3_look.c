@@ -9,6 +9,7 @@
  * that remove a tree expect to find the directory that they just emptied.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -54,69 +55,111 @@ void fb_s3_dir_attr(const struct fb_s3 *s3, const char *key, struct fb_attr *ret
 
 /* ---- directories that are kept --------------------------------------------------------------- */
 
-/* Open addressing over 64-bit hashes of keys: a collision shows an empty directory where there is
- * none. Full: forgets all. */
+/* Open addressing. Full: forgets all. */
 struct fb_s3_kept {
     uint32_t count;
-    uint64_t slots[2 * KEPT_MAX];
+    char *slots[2 * KEPT_MAX]; /* keys */
 };
 
-static uint64_t *kept_slot(struct fb_s3_kept *kept, const char *dir_key)
+static size_t kept_home(const struct fb_s3_kept *kept, const char *dir_key)
 {
-    uint64_t hash = fb_s3_ino(dir_key, strlen(dir_key));
-    size_t at = hash % FB_ARRAY_SIZE(kept->slots);
+    return fb_s3_ino(dir_key, strlen(dir_key)) % FB_ARRAY_SIZE(kept->slots);
+}
 
-    while (kept->slots[at] != 0 && kept->slots[at] != hash)
+static char **kept_slot(struct fb_s3_kept *kept, const char *dir_key)
+{
+    size_t at = kept_home(kept, dir_key);
+
+    while (kept->slots[at] && strcmp(kept->slots[at], dir_key) != 0)
         at = (at + 1) % FB_ARRAY_SIZE(kept->slots);
     return &kept->slots[at];
 }
 
 bool fb_s3_kept_has(const struct fb_s3 *s3, const char *dir_key)
 {
-    return s3->kept && *kept_slot(s3->kept, dir_key) != 0;
+    return s3->kept && *kept_slot(s3->kept, dir_key);
+}
+
+static void kept_clear(struct fb_s3_kept *kept)
+{
+    for (size_t i = 0; i < FB_ARRAY_SIZE(kept->slots); i++)
+        free(fb_steal(kept->slots[i]));
+    kept->count = 0;
 }
 
 void fb_s3_keep_dir(struct fb_s3 *s3, const char *dir_key)
 {
-    uint64_t *slot;
+    char **slot;
 
     if (!s3->kept)
         s3->kept = fb_alloc(sizeof *s3->kept);
     if (!s3->kept)
         return;
     if (s3->kept->count == KEPT_MAX)
-        memset(s3->kept, 0, sizeof *s3->kept);
+        kept_clear(s3->kept);
     slot = kept_slot(s3->kept, dir_key);
-    s3->kept->count += *slot == 0;
-    *slot = fb_s3_ino(dir_key, strlen(dir_key));
+    if (*slot)
+        return;
+    *slot = fb_strdup(dir_key);
+    s3->kept->count += *slot != NULL;
 }
 
 void fb_s3_unkeep_dir(struct fb_s3 *s3, const char *dir_key)
 {
     size_t size, hole, at;
-    uint64_t *slot;
+    char **slot;
 
     if (!fb_s3_kept_has(s3, dir_key))
         return;
     size = FB_ARRAY_SIZE(s3->kept->slots);
     slot = kept_slot(s3->kept, dir_key);
-    *slot = 0;
+    free(fb_steal(*slot));
     s3->kept->count--;
     hole = (size_t)(slot - s3->kept->slots);
     /* What was pushed past the hole moves up. */
-    for (at = (hole + 1) % size; s3->kept->slots[at] != 0; at = (at + 1) % size) {
-        size_t home = s3->kept->slots[at] % size;
+    for (at = (hole + 1) % size; s3->kept->slots[at]; at = (at + 1) % size) {
+        size_t home = kept_home(s3->kept, s3->kept->slots[at]);
 
         if ((at + size - home) % size < (at + size - hole) % size)
             continue;
-        s3->kept->slots[hole] = s3->kept->slots[at];
-        s3->kept->slots[at] = 0;
+        s3->kept->slots[hole] = fb_steal(s3->kept->slots[at]);
         hole = at;
+    }
+}
+
+/* Some directory below `prefix` that is kept, or the one itself. */
+static const char *kept_below(const struct fb_s3_kept *kept, const char *prefix)
+{
+    size_t len = strlen(prefix);
+
+    for (size_t i = 0; kept && i < FB_ARRAY_SIZE(kept->slots); i++) {
+        if (kept->slots[i] && strncmp(kept->slots[i], prefix, len) == 0)
+            return kept->slots[i];
+    }
+    return NULL;
+}
+
+void fb_s3_keep_moved(struct fb_s3 *s3, const char *from, const char *to)
+{
+    const char *found;
+
+    if (strncmp(to, from, strlen(from)) == 0)
+        return;
+    /* From the front each time, as they move about; there are few. */
+    while ((found = kept_below(s3->kept, from))) {
+        char moved[FB_S3_KEY_MAX + 1];
+        int n = snprintf(moved, sizeof moved, "%s%s", to, found + strlen(from));
+
+        fb_s3_unkeep_dir(s3, found);
+        if (n >= 0 && (size_t)n < sizeof moved)
+            fb_s3_keep_dir(s3, moved);
     }
 }
 
 void fb_s3_kept_free(struct fb_s3 *s3)
 {
+    if (s3->kept)
+        kept_clear(s3->kept);
     free(fb_steal(s3->kept));
 }
 

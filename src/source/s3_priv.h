@@ -105,6 +105,8 @@ FB_MUST_CHECK int fb_s3_handle_attr(const struct fb_s3 *s3, const struct fb_sour
 bool fb_s3_kept_has(const struct fb_s3 *s3, const char *dir_key);
 void fb_s3_keep_dir(struct fb_s3 *s3, const char *dir_key);
 void fb_s3_unkeep_dir(struct fb_s3 *s3, const char *dir_key);
+/* A directory was moved, and all below it; `to` does not lie below `from`. */
+void fb_s3_keep_moved(struct fb_s3 *s3, const char *from, const char *to);
 void fb_s3_kept_free(struct fb_s3 *s3);
 
 /* ---- s3_write.c: files being written ---- */

@@ -9,7 +9,8 @@ the same steps.
     exercise.py MOUNT REFERENCE [--source DIR] [--seed N] [--steps N] [--no-KIND ...]
 
 What a source refuses is switched off by kind: random-write (writing anywhere but at the end of a
-new file), symlink, link, mode (modes, times), xattr, fifo, mmap, exchange, rename-dir, fallocate.
+new file), symlink, link, mode (modes, times), xattr, fifo, mmap, exchange, rename-dir, fallocate,
+unfinished (a file is looked at while it is written, or was truncated and nothing written).
 
 Two things are avoided because the mount documents them otherwise: a descriptor opened for reading
 only, of a file that is then removed or replaced; and descriptors of files with several names.
@@ -24,7 +25,7 @@ import stat
 import sys
 
 KINDS = ("random-write", "symlink", "link", "mode", "xattr", "fifo", "mmap", "exchange",
-         "rename-dir", "fallocate")
+         "rename-dir", "fallocate", "unfinished")
 NAMES = ("a", "b", "c", "d e", "\u00e9", "f" * 40)
 DESCRIPTORS_MAX = 8
 CHECK_EVERY = 500
@@ -123,6 +124,8 @@ class Exerciser:
 
     def some_bytes(self):
         size = self.rand.choice((0, 1, 10, 1000, 4095, 4096, 4097, 70000, 300000))
+        if "unfinished" in self.without:
+            size = max(size, 1)
         return self.rand.randbytes(size)
 
     def some_offset(self):
@@ -161,6 +164,8 @@ class Exerciser:
             return
         if "random-write" in self.without:
             flags = self.rand.choice((os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            if "unfinished" in self.without:
+                flags = os.O_RDONLY
             if any(p.path == path and p.writes for p in self.open_pairs):
                 return
             if flags != os.O_RDONLY:
