@@ -200,6 +200,7 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
     struct fb_s3_signed with;
     int r = path ? fb_s3_creds_get(http->config.creds, &w->who, NULL) : -ENOMEM;
 
+    call->skew_ns = http->skew_ns;
     if (r < 0)
         return r;
     who = w->who;
@@ -554,10 +555,10 @@ static bool keys_expired(const struct fb_s3_call *call)
            (call->method == FB_S3_HEAD && call->status == 400);
 }
 
-/* Our clock is wrong, or what we made of it: it may have been set meanwhile. */
-static bool clock_off(const struct fb_s3_http *http, const struct fb_s3_call *call)
+/* Our clock was wrong, or what we made of it: it may have been set meanwhile. */
+static bool clock_off(const struct fb_s3_call *call)
 {
-    int64_t ahead_ns = call->reply.date_ns - fb_wall_ns() - http->skew_ns;
+    int64_t ahead_ns = call->reply.date_ns - fb_wall_ns() - call->skew_ns;
 
     return call->reply.has_date &&
            (says(call, "RequestTimeTooSkewed") ||
@@ -569,7 +570,7 @@ static enum verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_call *ca
     bool may = call->amends < AMENDS_MAX;
 
     call->result = -EACCES;
-    if (may && clock_off(http, call)) {
+    if (may && clock_off(call)) {
         http->skew_ns = call->reply.date_ns - fb_wall_ns();
         return AT_ONCE;
     }

@@ -77,6 +77,7 @@ struct fb_s3_call {
     struct fb_due due;
     struct wire *wire;
     int64_t sent_ns, first_ns;
+    int64_t skew_ns; /* of our clock, as it was signed */
     unsigned tries;
     unsigned amends; /* region, clock, credentials: put right and sent again */
 };
