@@ -106,7 +106,8 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
 
 /* libfuse 3.14 learns that the kernel can look up several names of one directory at a time, and
  * does not tell it to: then all who open files of a directory wait for each other, a round trip to
- * the source each. So the answer to INIT, which comes next after fb_op_init(), is completed here. */
+ * the source each. So the answer to INIT, which comes next after fb_op_init(), is completed here.
+ * */
 static ssize_t send_reply(int fd, struct iovec *iov, int count, void *userdata)
 {
     struct fb_mount *mount = userdata;
