@@ -28,7 +28,7 @@
 #define MAGIC       0x46424254u /* FBBT */
 #define NODES_MAX   ((1u << FB_BOOST_DEPTH_MAX) - 1)
 #define LEAVES_MAX  (1u << FB_BOOST_DEPTH_MAX)
-#define SAMPLE_MAX  1024 /* rows that the quantiles are taken from */
+#define SAMPLE_MAX  2048 /* rows that the quantiles are taken from */
 #define SHRINK_LEAF 1.0  /* rows of zero residual that every leaf is thought to have */
 
 struct node {
@@ -168,7 +168,9 @@ static void split_level(struct trainer *t, unsigned nodes, struct split *splits)
     for (unsigned f = 0; f < t->features; f++) {
         const uint8_t *bins = t->bins + f * t->count;
 
-        memset(t->cells, 0, (size_t)nodes * FB_BOOST_BINS_MAX * sizeof *t->cells);
+        for (unsigned k = 0; k < nodes; k++)
+            memset(t->cells + (size_t)k * FB_BOOST_BINS_MAX, 0,
+                   (t->edges[f] + 1) * sizeof *t->cells);
         for (size_t i = 0; i < t->count; i++) {
             struct cell *c = &t->cells[t->at[i] * FB_BOOST_BINS_MAX + bins[i]];
 
@@ -179,7 +181,7 @@ static void split_level(struct trainer *t, unsigned nodes, struct split *splits)
             const struct cell *cells = t->cells + (size_t)k * FB_BOOST_BINS_MAX;
 
             if (f == 0) {
-                for (unsigned b = 0; b < FB_BOOST_BINS_MAX; b++) {
+                for (unsigned b = 0; b <= t->edges[f]; b++) {
                     splits[k].sum += cells[b].sum;
                     splits[k].weight += cells[b].weight;
                 }
