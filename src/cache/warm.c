@@ -35,8 +35,8 @@ static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, b
 {
     struct fb_cache *cache = volume->cache;
     uint64_t block_bytes = cache->config.block_bytes;
-    FB_AUTO_FREE uint8_t *scratch = check ? NULL : malloc(FB_READ_MAX);
-    int rc = check || scratch ? 0 : -ENOMEM;
+    FB_AUTO_FREE uint8_t *scratch = malloc(FB_READ_MAX);
+    int rc = scratch ? 0 : -ENOMEM;
 
     for (uint64_t at = 0; rc == 0 && at < size; at += block_bytes) {
         uint32_t length = (uint32_t)fb_min_u64(block_bytes, size - at);
