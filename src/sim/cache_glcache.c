@@ -227,11 +227,9 @@ static int merge(struct glcache *c, uint32_t victim)
 
     if (rc)
         return rc;
-    keep = c->group_now;
-    if (keep > objects / count) /* the rest of earlier merges can be small */
-        keep = objects / count;
-    if (count < 2)
-        keep = 0;
+    keep = 0;
+    if (count > 1) /* what earlier merges left can be less than a group */
+        keep = fb_min_u64(c->group_now, objects / count);
     select_best(c->candidates, objects, keep);
     for (size_t i = keep; i < objects; i++) {
         uint32_t id = c->candidates[i].id;

@@ -221,8 +221,8 @@ static void drop(struct learned *c, uint32_t id)
 
 static int merge(struct learned *c)
 {
-    size_t count;
-    uint64_t size;
+    size_t count = 0;
+    uint64_t size = 0;
     uint64_t kept = 0;
     uint32_t to;
     int rc = take_victims(c, &count, &size);
