@@ -30,13 +30,12 @@ static int fetch(struct fb_volume *volume, uint32_t file, uint64_t offset, uint3
     return got < 0 ? (int)got : got < length ? -ESTALE : 0;
 }
 
-static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, bool check,
-                       struct fb_warm *ret_warm)
+static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, uint8_t *scratch,
+                       bool check, struct fb_warm *ret_warm)
 {
     struct fb_cache *cache = volume->cache;
     uint64_t block_bytes = cache->config.block_bytes;
-    FB_AUTO_FREE uint8_t *scratch = malloc(FB_READ_MAX);
-    int rc = scratch ? 0 : -ENOMEM;
+    int rc = 0;
 
     for (uint64_t at = 0; rc == 0 && at < size; at += block_bytes) {
         uint32_t length = (uint32_t)fb_min_u64(block_bytes, size - at);
@@ -60,6 +59,7 @@ static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, b
 
 int fb_cache_warm(struct fb_volume *volume, const char *path, bool check, struct fb_warm *ret_warm)
 {
+    uint8_t *scratch;
     struct fb_attr attr;
     uint32_t file;
     int rc = fb_cache_stat(volume, path, &file, &attr);
@@ -67,10 +67,14 @@ int fb_cache_warm(struct fb_volume *volume, const char *path, bool check, struct
     *ret_warm = (struct fb_warm){.bytes = 0};
     if (rc < 0)
         return rc;
-    if (!S_ISREG(attr.mode))
+    scratch = malloc(FB_READ_MAX);
+    if (!scratch)
+        rc = -ENOMEM;
+    else if (!S_ISREG(attr.mode))
         rc = S_ISDIR(attr.mode) ? -EISDIR : -EINVAL;
     else
-        rc = warm_blocks(volume, file, attr.version.size, check, ret_warm);
+        rc = warm_blocks(volume, file, attr.version.size, scratch, check, ret_warm);
+    free(scratch);
     fb_files_unref(volume->cache->files, file, 1);
     return rc;
 }
