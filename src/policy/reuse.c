@@ -14,7 +14,7 @@
  *            still, and sum up P(back here) * s / (s + wait); filled for a history when first used
  *
  * Ages are in half octaves around R, the number of objects that the cache holds: class 14 begins at
- * R requests. The cells take 1.2 MB, the watched objects 0.8 MB, ghosts 8 to 16 bytes for each
+ * R requests. The cells take 1.2 MB, the watched objects 1.6 MB, ghosts 8 to 16 bytes for each
  * object that fits into the cache.
  */
 #include "policy/reuse.h"
