@@ -735,10 +735,13 @@ static void put_done(struct fb_s3_call *call)
     struct file *file = call->arg;
 
     file->call_out = false;
-    if (call->result < 0)
-        commit_end(file, call->result);
-    else
-        committed(file, call->reply.etag);
+    if (call->result < 0) {
+        /* The program is told, and the last close must not do it after all. */
+        fail(file, call->result);
+        commit_end(file, file->error);
+        return;
+    }
+    committed(file, call->reply.etag);
 }
 
 static void complete_done(struct fb_s3_call *call)
