@@ -93,6 +93,7 @@ struct fb_cache_config {
     unsigned max_fetches;   /* requests to one source at a time */
     enum fb_engine_kind engine;
     const char *evict; /* policy name */
+    bool no_patterns;  /* keep by `evict` alone, whatever programs do */
     bool no_watch;     /* tests: do not start the background thread; call fb_cache_tick() */
 };
 

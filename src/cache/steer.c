@@ -308,6 +308,8 @@ void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
     steer->streams[answer.stream].source = access->source;
     steer->streams[answer.stream].known = true;
     atomic_store_explicit(&steer->streams[answer.stream].keep, answer.keep, memory_order_relaxed);
+    if (steer->cache->config.no_patterns)
+        answer = (struct fb_brain_answer){.keep = FB_KEEP_LRU};
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
     if (order_for(steer, access->source, path, len, &order))
         answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;

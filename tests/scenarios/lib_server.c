@@ -67,6 +67,7 @@ static void open_all(struct place *p, const char *root, const char *socket)
     cache.segment_bytes = SEGMENT_BYTES;
     cache.block_bytes = SERVER_BLOCK;
     cache.evict = "fifo";
+    cache.no_patterns = true; /* what is pushed out here is to go */
     if (fb_cache_open(&cache, &p->cache, &err) != 0 ||
         fb_source_posix_open(&posix, &source, &err) != 0 ||
         fb_volume_attach(p->cache, source, &config, &p->volume, &err) != 0 ||
