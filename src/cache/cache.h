@@ -63,6 +63,7 @@
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
  X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")   \
  X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")      \
+ X(FB_CM_ASKED, "kernel_requests", COUNTER, "", "Requests of the kernel to all mounts")       \
  X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")               \
  X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time")
 

@@ -84,3 +84,10 @@ expect_errno()
     got=$(errno_of "${@:2}")
     [ "$got" = "$1" ] || fail "expected $1, got $got: ${*:2}"
 }
+
+# counter NAME - of the one daemon.
+counter()
+{
+    "$FOREBAY" status --json | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["daemons"][0]["counters"][sys.argv[1]])' "$1"
+}

@@ -3,11 +3,11 @@
  *
  * FLUSH comes at every close() and its answer is close()'s. It may take long: a network file system
  * writes back. But a program that was killed cannot end before it is answered, and hears nothing
- * more: that one has the usual deadline.
+ * more: that one has the usual deadline. Where nothing is opened nothing is written: the kernel is
+ * told once (ENOSYS) that it need not ask.
  *
- * RELEASE comes after the last one, and
- * nobody hears its answer: what goes wrong there is logged. From then on the name leads to a new
- * record (live.c).
+ * RELEASE comes after the last one, and nobody hears its answer: what goes wrong there is logged.
+ * From then on the name leads to a new record (live.c).
  */
 #include <errno.h>
 
@@ -48,7 +48,10 @@ void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     bool unheard = handle && !handle->direct && fb_task_is_exiting(fb_caller_of(req).pid);
 
     (void)ino;
-    commit(req, fi, FB_COMMIT_FLUSH, !unheard);
+    if (!handle && fb_mount_of(req)->no_open && fb_mount_of(req)->config.read_only)
+        fuse_reply_err(req, ENOSYS);
+    else
+        commit(req, fi, FB_COMMIT_FLUSH, !unheard);
 }
 
 void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

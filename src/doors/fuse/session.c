@@ -292,6 +292,7 @@ static int take_requests(struct fb_mount *mount)
             continue;
         if (n <= 0)
             break;
+        fb_metric_add(fb_cache_metrics(mount->cache), FB_CM_ASKED, 1);
         fb_lone_request(mount, &buf);
         fuse_session_process_buf(mount->session, &buf);
         fb_lone_answered(mount);
