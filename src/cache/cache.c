@@ -123,6 +123,8 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
         fb_access_reader_init(&cache->readers[i], cache->rings[i], FB_ACCESS_SLOTS);
     }
     if (rc == 0)
+        rc = fb_dirs_create(cache, &cache->dirs);
+    if (rc == 0)
         rc = fb_steer_create(cache, &cache->steer);
     if (rc == 0)
         rc = fb_watch_start(cache);
@@ -173,6 +175,7 @@ void fb_cache_close(struct fb_cache *cache)
     fb_store_close(cache->store, false);
     fb_place_close(cache);
     fb_steer_destroy(cache->steer);
+    fb_dirs_destroy(cache->dirs);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
         free(cache->rings[i]);
     fb_buffer_pool_destroy(cache->medium_pool);
@@ -192,6 +195,11 @@ struct fb_store *fb_cache_store(struct fb_cache *cache)
 struct fb_files *fb_cache_files(struct fb_cache *cache)
 {
     return cache->files;
+}
+
+struct fb_dirs *fb_cache_dirs(struct fb_cache *cache)
+{
+    return cache->dirs;
 }
 
 struct fb_metrics *fb_cache_metrics(struct fb_cache *cache)
@@ -331,6 +339,24 @@ bool fb_volume_hold(struct fb_volume *volume)
     volume->holds += held;
     fb_mutex_unlock(&volume->cache->fetch_lock);
     return held;
+}
+
+struct fb_volume *fb_volume_hold_any(struct fb_cache *cache, uint16_t source)
+{
+    struct fb_volume *found = NULL;
+    struct fb_list *it, *tmp;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (!found && volume->id == source && !volume->leaving && !volume->config.bypass)
+            found = volume;
+    }
+    if (found)
+        found->holds++;
+    fb_mutex_unlock(&cache->fetch_lock);
+    return found;
 }
 
 void fb_volume_let_go(struct fb_volume *volume)

@@ -5,6 +5,7 @@
  *     ahead.c  fetches ahead of who reads a large file from front to back
  *     warm.c   loads what a user asks for
  *     steer.c  the brain at work
+ *     dirs.c   directories that are known; walk.c: whole data sets
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
  *     meta.c   names: look-ups, revalidation, what to believe during an outage
@@ -22,6 +23,7 @@
 #include "base/list.h"
 #include "cache/budget.h"
 #include "cache/cache.h"
+#include "cache/dirs.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -79,6 +81,7 @@ struct fb_cache {
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
     struct fb_steer *steer;
+    struct fb_dirs *dirs;
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     void (*hook)(void *arg);
@@ -162,6 +165,8 @@ void fb_volumes_retired(struct fb_cache *cache, uint16_t source, uint32_t file);
 /* Holds a volume for who asks its source unbidden: detach waits before it closes the source. False:
  * it is being detached. */
 FB_MUST_CHECK bool fb_volume_hold(struct fb_volume *volume);
+/* Holds some volume of a source that keeps what it reads; NULL: there is none. */
+FB_MUST_CHECK struct fb_volume *fb_volume_hold_any(struct fb_cache *cache, uint16_t source);
 void fb_volume_let_go(struct fb_volume *volume);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */

@@ -39,6 +39,7 @@ struct fb_dir;
 
 FB_MUST_CHECK int fb_dirs_create(struct fb_cache *cache, struct fb_dirs **ret_dirs);
 void fb_dirs_destroy(struct fb_dirs *dirs); /* all volumes are detached; takes NULL */
+struct fb_dirs *fb_cache_dirs(struct fb_cache *cache);
 
 /* Memory that listings may take, of so much in all. */
 uint64_t fb_dirs_bytes(uint64_t memory_bytes);
@@ -76,6 +77,7 @@ bool fb_dir_find(const struct fb_dir *dir, const char *name, size_t len, uint32_
 /* ---- whole data sets ---- */
 
 struct fb_walked {
+    struct fb_volume *volume;   /* it is of; stays until the visit returns */
     const char *path;           /* below the source */
     uint8_t type;               /* DT_*; directories come before what is in them */
     const struct fb_attr *attr; /* NULL: the listing does not tell */
@@ -86,10 +88,10 @@ struct fb_walked {
 typedef int fb_walk_fn(void *arg, const struct fb_walked *walked);
 
 /* Lists a directory and all below it, in the order of the listings, on the calling thread, which
- * waits for the source. The caller has entered the volume (fb_volume_enter); once that is being
- * detached, the walk ends with -ESHUTDOWN. A directory that cannot be listed is left out, the first
- * one excepted. */
-FB_MUST_CHECK int fb_dirs_walk(struct fb_volume *volume, const char *path, fb_walk_fn *visit,
-                               void *arg);
+ * waits for the source. A directory that cannot be listed is left out, the first one excepted.
+ * -ENODEV: no volume of the source is there; -ESHUTDOWN: it was detached meanwhile, which waits for
+ * the visit under way. */
+FB_MUST_CHECK int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path,
+                               fb_walk_fn *visit, void *arg);
 
 #endif

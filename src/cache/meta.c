@@ -353,6 +353,7 @@ void fb_cache_changed(struct fb_volume *volume, const char *path, const struct f
 
     /* First, so that a question answered from here on shows it. */
     fb_meta_forgetting(volume, path);
+    fb_dirs_changed(cache->dirs, volume->id, path);
     old = fb_files_remove(cache->files, volume->id, path);
     if (old != FB_FILE_NONE) {
         fb_files_attr(cache->files, old, &before);
@@ -376,6 +377,7 @@ static void drop_visited(void *arg, uint32_t file)
 void fb_cache_changed_below(struct fb_volume *volume, const char *path)
 {
     fb_meta_forgetting(volume, NULL);
+    fb_dirs_changed(volume->cache->dirs, volume->id, path);
     fb_files_visit(volume->cache->files, volume->id, path, drop_visited, volume);
 }
 

@@ -25,6 +25,7 @@
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
+ X(FB_RANK_DIRS, 37, "listings of directories that are known")                              \
  X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
  X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
  X(FB_RANK_GUARD, 52, "who else may be reading a segment of DRAM")                          \

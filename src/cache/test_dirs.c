@@ -1,0 +1,267 @@
+/*
+ * Directories that are known: right after a while, in both orders, within their memory, and ended
+ * with the volume; walks over all that is below a directory.
+ */
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/cache.h"
+#include "cache/dirs.h"
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/test_dir.h"
+#include "source/source_fault.h"
+#include "source/source_posix.h"
+
+#define FILES 300u
+#define MIB   (1u << 20)
+
+struct fixture {
+    struct fb_test_dir dir;
+    struct fb_cache *cache;
+    struct fb_dirs *dirs;
+    struct fb_volume *volume;
+    struct fb_source *fault;
+    uint16_t source;
+};
+
+static void touch(struct fixture *f, const char *name, uint64_t size)
+{
+    char path[PATH_MAX + 300];
+    FB_AUTO_CLOSE int fd = -1;
+
+    snprintf(path, sizeof path, "%s/%s", f->dir.path, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+}
+
+static void make_dir(struct fixture *f, const char *name)
+{
+    char path[PATH_MAX + 300];
+
+    snprintf(path, sizeof path, "%s/%s", f->dir.path, name);
+    assert_int_equal(mkdir(path, 0755), 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = fb_alloc(sizeof *f);
+    struct fb_volume_config config = {.metadata_ttl_ns = FB_NS_PER_S,
+                                      .timeout_ns = 20 * FB_NS_PER_S};
+    struct fb_posix_config posix;
+    struct fb_cache_config c;
+    struct fb_source *source;
+    struct fb_error err = {""};
+
+    assert_non_null(f);
+    fb_test_dir_make(&f->dir);
+    posix = (struct fb_posix_config){.root = f->dir.path, .threads = 4};
+    make_dir(f, "many");
+    for (unsigned i = 0; i < FILES; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "many/%u.bin", i);
+        touch(f, name, i);
+    }
+    make_dir(f, "tree");
+    make_dir(f, "tree/a");
+    make_dir(f, "tree/a/b");
+    touch(f, "tree/x", 5);
+    touch(f, "tree/a/y", 6);
+    touch(f, "tree/a/b/z", 7);
+    fb_cache_config_defaults(&c);
+    c.memory_bytes = 96 * MIB;
+    assert_int_equal(fb_cache_open(&c, &f->cache, &err), 0);
+    assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
+    assert_int_equal(fb_source_fault_open(source, &(struct fb_fault_config){0}, &f->fault), 0);
+    assert_int_equal(fb_volume_attach(f->cache, f->fault, &config, &f->volume, &err), 0);
+    f->dirs = fb_cache_dirs(f->cache);
+    f->source = fb_volume_id(f->volume);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    fb_volume_detach(f->volume);
+    fb_cache_close(f->cache);
+    fb_test_dir_remove(&f->dir);
+    free(f);
+    return 0;
+}
+
+static struct fb_dir *get_soon(struct fixture *f, const char *path)
+{
+    struct fb_dir *dir = NULL;
+
+    for (int i = 0; i < 2000 && !dir; i++) {
+        dir = fb_dirs_get(f->dirs, f->source, path, strlen(path));
+        if (!dir)
+            fb_sleep_ns(10 * FB_NS_PER_MS);
+    }
+    assert_non_null(dir);
+    return dir;
+}
+
+static void knows_names(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_dir *dir = get_soon(f, "many");
+    bool seen[FILES] = {false};
+
+    assert_int_equal(fb_dir_count(dir), FILES);
+    assert_false(fb_dir_is_unstable(dir));
+    for (uint32_t i = 0; i < FILES; i++) {
+        struct fb_dir_entry e = fb_dir_at(dir, i);
+        uint32_t position, rank;
+
+        assert_int_equal(e.type, DT_REG);
+        assert_true(e.size < FILES && !seen[e.size]);
+        seen[e.size] = true;
+        assert_true(fb_dir_find(dir, e.name, e.name_len, &position, &rank));
+        assert_int_equal(position, i);
+        /* Numbers count as numbers. */
+        assert_int_equal(rank, e.size);
+        assert_int_equal(fb_dir_ranked(dir, rank), i);
+    }
+    fb_dir_put(dir);
+}
+
+static void knows_no_others(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_dir *dir = get_soon(f, "many");
+    uint32_t position, rank;
+
+    assert_false(fb_dir_find(dir, "300.bin", 7, &position, &rank));
+    assert_false(fb_dir_find(dir, "1.bi", 4, &position, &rank));
+    assert_false(fb_dir_find(dir, "1.binx", 6, &position, &rank));
+    assert_false(fb_dir_find(dir, "", 0, &position, &rank));
+    fb_dir_put(dir);
+    dir = get_soon(f, "");
+    assert_int_equal(fb_dir_count(dir), 2);
+    fb_dir_put(dir);
+}
+
+/* One visit is no reason to list; a file and a name that is not there are no directories. */
+static void lists_what_is_visited(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_dir *dir = NULL;
+    struct fb_source_stats before, after;
+
+    fb_source_stats(f->fault, &before);
+    for (unsigned i = 0; i + 1 < FB_DIRS_VISITS; i++)
+        assert_null(fb_dirs_visited(f->dirs, f->source, "many", 4));
+    fb_source_stats(f->fault, &after);
+    assert_int_equal(before.jobs, after.jobs);
+    for (int i = 0; i < 2000 && !dir; i++) {
+        dir = fb_dirs_visited(f->dirs, f->source, "many", 4);
+        if (!dir)
+            fb_sleep_ns(10 * FB_NS_PER_MS);
+    }
+    assert_non_null(dir);
+    fb_dir_put(dir);
+    assert_null(fb_dirs_get(f->dirs, f->source, "tree/x", 6));
+    assert_null(fb_dirs_get(f->dirs, f->source, "nothing", 7));
+    assert_null(fb_dirs_get(f->dirs, (uint16_t)(f->source + 1), "many", 4));
+}
+
+/* A hung source: detaching ends the listing (in teardown). */
+static void ends_with_the_volume(void **state)
+{
+    struct fixture *f = *state;
+
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
+    assert_null(fb_dirs_get(f->dirs, f->source, "many", 4));
+    assert_null(fb_dirs_get(f->dirs, f->source, "tree", 4));
+}
+
+struct found {
+    unsigned files, directories;
+    uint64_t bytes;
+    bool order_is_wrong;
+    unsigned stop_after;
+};
+
+static int count(void *arg, const struct fb_walked *walked)
+{
+    struct found *found = arg;
+
+    assert_non_null(walked->volume);
+    if (walked->type == DT_DIR) {
+        found->directories++;
+    } else {
+        assert_non_null(walked->attr);
+        found->files++;
+        found->bytes += walked->attr->version.size;
+        /* A directory comes before what is in it. */
+        if (strcmp(walked->path, "tree/a/b/z") == 0 && found->directories < 2)
+            found->order_is_wrong = true;
+    }
+    return found->stop_after && found->files >= found->stop_after ? -ECANCELED : 0;
+}
+
+static void walks(void **state)
+{
+    struct fixture *f = *state;
+    struct found found = {0}, all = {0}, some = {.stop_after = 10};
+
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "tree", count, &found), 0);
+    assert_int_equal(found.files, 3);
+    assert_int_equal(found.directories, 2);
+    assert_int_equal(found.bytes, 18);
+    assert_false(found.order_is_wrong);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "", count, &all), 0);
+    assert_int_equal(all.files, FILES + 3);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "many", count, &some), -ECANCELED);
+    assert_int_equal(some.files, 10);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "nothing", count, &all), -ENOENT);
+    assert_int_equal(fb_dirs_walk(f->cache, (uint16_t)(f->source + 1), "", count, &all), -ENODEV);
+}
+
+static void *walk_hanging(void *arg)
+{
+    struct fixture *f = arg;
+    struct found found = {0};
+
+    assert_int_not_equal(fb_dirs_walk(f->cache, f->source, "", count, &found), 0);
+    return NULL;
+}
+
+/* While somebody walks, the volume is detached. */
+static void walk_ends_with_the_volume(void **state)
+{
+    struct fixture *f = *state;
+    pthread_t thread;
+
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});
+    assert_int_equal(pthread_create(&thread, NULL, walk_hanging, f), 0);
+    fb_sleep_ns(20 * FB_NS_PER_MS);
+    fb_volume_detach(f->volume);
+    f->volume = NULL;
+    pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(knows_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(knows_no_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_what_is_visited, setup, teardown),
+        cmocka_unit_test_setup_teardown(ends_with_the_volume, setup, teardown),
+        cmocka_unit_test_setup_teardown(walks, setup, teardown),
+        cmocka_unit_test_setup_teardown(walk_ends_with_the_volume, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
