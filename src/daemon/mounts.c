@@ -3,45 +3,29 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "core/clock.h"
-#include "core/lock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "daemon/paths.h"
+#include "daemon/roster.h"
 #include "doors/fuse/mount.h"
 
 #define USERS_WAIT_NS (30 * FB_NS_PER_S)
 
-enum state {
-    STARTING,
-    LIVE,
-    STOPPING,
-};
-
 struct entry {
-    struct fb_list link;
+    struct fb_member member;
     struct fb_mounts *mounts;
-    enum state state;
-    unsigned users; /* who work with `mount` without the lock */
     char *source;
     char *mountpoint;
     struct fb_mount_settings settings;
     struct fb_mount *mount;
-    int64_t since_ns;
     _Atomic bool ended; /* release by the door, acquire by reap() */
 };
 
 struct fb_mounts {
     struct fb_cache *cache;
     struct fb_own_dirs own;
-    void (*changed)(void *arg);
-    void *arg;
-    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list, states, users and stuck */
-    struct fb_cond idle;
-    struct fb_list entries;
-    unsigned count;
-    bool stuck; /* a mount did not come apart, and still uses the cache */
+    struct fb_roster roster;
 };
 
 static void entry_free(struct entry *e)
@@ -56,7 +40,7 @@ static void entry_free(struct entry *e)
 
 static struct entry *entry_of(struct fb_list *link)
 {
-    return FB_LIST_ENTRY(link, struct entry, link);
+    return FB_LIST_ENTRY(link, struct entry, member.link);
 }
 
 int fb_mounts_create(struct fb_cache *cache, const struct fb_own_dirs *own,
@@ -68,11 +52,7 @@ int fb_mounts_create(struct fb_cache *cache, const struct fb_own_dirs *own,
         return -ENOMEM;
     m->cache = cache;
     m->own = *own;
-    m->changed = changed;
-    m->arg = arg;
-    fb_mutex_init(&m->mutex, FB_RANK_DAEMON);
-    fb_cond_init(&m->idle);
-    fb_list_init(&m->entries);
+    fb_roster_init(&m->roster, changed, arg);
     *ret_mounts = m;
     return 0;
 }
@@ -81,20 +61,19 @@ void fb_mounts_destroy(struct fb_mounts *mounts)
 {
     if (!mounts)
         return;
-    FB_ASSERT(fb_list_empty(&mounts->entries));
-    fb_cond_destroy(&mounts->idle);
-    fb_mutex_destroy(&mounts->mutex);
+    fb_roster_destroy(&mounts->roster);
     free(mounts);
 }
 
 /* ---- the list ---- */
 
-static struct entry *find_entry(struct fb_mounts *m, const char *mountpoint) FB_REQUIRES(m->mutex)
+static struct entry *find_entry(struct fb_mounts *m, const char *mountpoint)
+    FB_REQUIRES(m->roster.mutex)
 {
     struct fb_list *it;
     struct fb_list *tmp;
 
-    FB_LIST_FOREACH (it, tmp, &m->entries) {
+    FB_LIST_FOREACH (it, tmp, &m->roster.members) {
         if (strcmp(entry_of(it)->mountpoint, mountpoint) == 0)
             return entry_of(it);
     }
@@ -106,57 +85,36 @@ static int insert_entry(struct fb_mounts *m, struct entry *e, struct fb_error *e
     const struct entry *other;
     int rc = 0;
 
-    fb_mutex_lock(&m->mutex);
+    fb_mutex_lock(&m->roster.mutex);
     other = find_entry(m, e->mountpoint);
     if (other) {
         rc = fb_error_set(err, -EBUSY, "%s is mounted already, with the source %s", e->mountpoint,
                           other->source);
-    } else if (m->count == FB_CONFIG_MOUNTS_MAX) {
+    } else if (m->roster.count == FB_CONFIG_MOUNTS_MAX) {
         rc = fb_error_set(err, -ENOSPC, "the daemon has %d mounts and takes no more",
                           FB_CONFIG_MOUNTS_MAX);
     } else {
-        fb_list_push_back(&m->entries, &e->link);
-        m->count++;
+        fb_roster_enter(&m->roster, &e->member);
     }
-    fb_mutex_unlock(&m->mutex);
+    fb_mutex_unlock(&m->roster.mutex);
     return rc;
 }
 
 static void drop_entry(struct fb_mounts *m, struct entry *e)
 {
-    fb_mutex_lock(&m->mutex);
-    fb_list_remove(&e->link);
-    m->count--;
-    fb_mutex_unlock(&m->mutex);
+    fb_roster_leave(&m->roster, &e->member);
     entry_free(e);
-    m->changed(m->arg);
+    fb_roster_changed(&m->roster);
 }
 
 unsigned fb_mounts_count(struct fb_mounts *mounts)
 {
-    unsigned count;
-
-    fb_mutex_lock(&mounts->mutex);
-    count = mounts->count;
-    fb_mutex_unlock(&mounts->mutex);
-    return count;
+    return fb_roster_count(&mounts->roster);
 }
 
 bool fb_mounts_stuck(struct fb_mounts *mounts)
 {
-    bool stuck;
-
-    fb_mutex_lock(&mounts->mutex);
-    stuck = mounts->stuck;
-    fb_mutex_unlock(&mounts->mutex);
-    return stuck;
-}
-
-static void note_stuck(struct fb_mounts *m)
-{
-    fb_mutex_lock(&m->mutex);
-    m->stuck = true;
-    fb_mutex_unlock(&m->mutex);
+    return fb_roster_stuck(&mounts->roster);
 }
 
 /* ---- adding ---- */
@@ -165,30 +123,24 @@ static void note_stuck(struct fb_mounts *m)
 static void mount_ended(void *arg)
 {
     struct entry *e = arg;
-    struct fb_mounts *m = e->mounts;
 
     /* Release pairs with the acquire in take_ended(). */
     atomic_store_explicit(&e->ended, true, memory_order_release);
-    m->changed(m->arg);
+    fb_roster_changed(&e->mounts->roster);
 }
 
 static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *err)
 {
-    struct fb_mount *mount;
     int rc = fb_source_dir_mount(m->cache, e->source, e->mountpoint, &e->settings, &m->own,
-                                 mount_ended, e, &mount, err);
+                                 mount_ended, e, &e->mount, err);
 
     if (rc == FB_MOUNT_STUCK) {
-        note_stuck(m);
+        fb_roster_note_stuck(&m->roster);
         rc = -EIO;
     }
     if (rc)
         return fb_error_set(err, rc, "cannot mount on %s: %s", e->mountpoint, fb_strerror(rc));
-    fb_mutex_lock(&m->mutex);
-    e->mount = mount;
-    e->state = LIVE;
-    e->since_ns = fb_now_ns();
-    fb_mutex_unlock(&m->mutex);
+    fb_roster_live(&m->roster, &e->member);
     return 0;
 }
 
@@ -219,23 +171,23 @@ int fb_mounts_add(struct fb_mounts *mounts, const struct fb_mount_request *reque
     fb_log_info("mounted %s on %s", e->source, e->mountpoint);
     /* It may have ended before it counted as live. */
     if (atomic_load_explicit(&e->ended, memory_order_acquire))
-        mounts->changed(mounts->arg);
+        fb_roster_changed(&mounts->roster);
     return 0;
 }
 
 /* ---- removing ---- */
 
 /* Claims a live entry for stopping, once nobody works with it. */
-static int claim(struct fb_mounts *m, struct entry *e) FB_REQUIRES(m->mutex)
+static int claim(struct fb_mounts *m, struct entry *e) FB_REQUIRES(m->roster.mutex)
 {
     int64_t until_ns = fb_now_ns() + USERS_WAIT_NS;
 
-    if (e->state != LIVE)
+    if (e->member.state != FB_MEMBER_LIVE)
         return -EBUSY;
-    e->state = STOPPING;
-    while (e->users > 0) {
-        if (!fb_cond_wait(&m->idle, &m->mutex, until_ns)) {
-            e->state = LIVE;
+    e->member.state = FB_MEMBER_STOPPING;
+    while (e->member.users > 0) {
+        if (!fb_cond_wait(&m->roster.moved, &m->roster.mutex, until_ns)) {
+            e->member.state = FB_MEMBER_LIVE;
             return -EBUSY;
         }
     }
@@ -249,7 +201,7 @@ static int stop_entry(struct fb_mounts *m, struct entry *e, bool force, struct f
     int rc = fb_mount_stop(e->mount, force);
 
     if (rc == FB_MOUNT_STUCK) {
-        note_stuck(m);
+        fb_roster_note_stuck(&m->roster);
         rc = 0;
     }
     if (rc == 0) {
@@ -262,9 +214,7 @@ static int stop_entry(struct fb_mounts *m, struct entry *e, bool force, struct f
         (void)fb_error_set(err, rc, "%s is in use; end the programs that use it, or write --force",
                            e->mountpoint);
     (void)fb_error_set(err, rc, "cannot unmount %s: %s", e->mountpoint, fb_strerror(rc));
-    fb_mutex_lock(&m->mutex);
-    e->state = LIVE;
-    fb_mutex_unlock(&m->mutex);
+    fb_roster_live(&m->roster, &e->member);
     return rc;
 }
 
@@ -274,11 +224,11 @@ int fb_mounts_remove(struct fb_mounts *mounts, const char *mountpoint, bool forc
     struct entry *e;
     int rc = -ENOENT;
 
-    fb_mutex_lock(&mounts->mutex);
+    fb_mutex_lock(&mounts->roster.mutex);
     e = find_entry(mounts, mountpoint);
     if (e)
         rc = claim(mounts, e);
-    fb_mutex_unlock(&mounts->mutex);
+    fb_mutex_unlock(&mounts->roster.mutex);
     if (rc == -EBUSY)
         return fb_error_set(err, rc, "%s is just being mounted or unmounted; try again",
                             mountpoint);
@@ -292,12 +242,13 @@ static struct entry *claim_next(struct fb_mounts *m, bool any, unsigned skip)
     struct fb_list *tmp;
     struct entry *found = NULL;
 
-    fb_mutex_lock(&m->mutex);
-    FB_LIST_FOREACH (it, tmp, &m->entries) {
+    fb_mutex_lock(&m->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &m->roster.members) {
         struct entry *e = entry_of(it);
 
         /* Acquire pairs with the release in mount_ended(). */
-        if (e->state != LIVE || (!any && !atomic_load_explicit(&e->ended, memory_order_acquire)))
+        if (e->member.state != FB_MEMBER_LIVE ||
+            (!any && !atomic_load_explicit(&e->ended, memory_order_acquire)))
             continue;
         if (skip > 0) {
             skip--;
@@ -307,7 +258,7 @@ static struct entry *claim_next(struct fb_mounts *m, bool any, unsigned skip)
             found = e;
         break;
     }
-    fb_mutex_unlock(&m->mutex);
+    fb_mutex_unlock(&m->roster.mutex);
     return found;
 }
 
@@ -342,26 +293,18 @@ static struct entry *hold_entry(struct fb_mounts *m, const char *path)
     struct fb_list *tmp;
     struct entry *best = NULL;
 
-    fb_mutex_lock(&m->mutex);
-    FB_LIST_FOREACH (it, tmp, &m->entries) {
+    fb_mutex_lock(&m->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &m->roster.members) {
         struct entry *e = entry_of(it);
 
-        if (e->state == LIVE && fb_path_below(e->mountpoint, path) &&
+        if (e->member.state == FB_MEMBER_LIVE && fb_path_below(e->mountpoint, path) &&
             (!best || strlen(e->mountpoint) > strlen(best->mountpoint)))
             best = e;
     }
     if (best)
-        best->users++;
-    fb_mutex_unlock(&m->mutex);
+        best->member.users++;
+    fb_mutex_unlock(&m->roster.mutex);
     return best;
-}
-
-static void let_go(struct fb_mounts *m, struct entry *e)
-{
-    fb_mutex_lock(&m->mutex);
-    e->users--;
-    fb_cond_broadcast(&m->idle);
-    fb_mutex_unlock(&m->mutex);
 }
 
 static const char *path_below(const struct entry *e, const char *path)
@@ -380,7 +323,7 @@ int fb_mounts_evict(struct fb_mounts *mounts, const char *path, uint64_t *ret_fi
     fb_mount_flush(e->mount);
     fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
                 *ret_files == 1 ? "" : "s", path);
-    let_go(mounts, e);
+    fb_roster_let_go(&mounts->roster, &e->member);
     return 0;
 }
 
@@ -392,7 +335,7 @@ int fb_mounts_use(struct fb_mounts *mounts, const char *path, fb_volume_use_fn *
     if (!e)
         return -ENOENT;
     rc = use(arg, fb_mount_volume(e->mount), path_below(e, path), e->mountpoint);
-    let_go(mounts, e);
+    fb_roster_let_go(&mounts->roster, &e->member);
     return rc;
 }
 
@@ -402,22 +345,22 @@ void fb_mounts_visit(struct fb_mounts *mounts,
     struct fb_list *it;
     struct fb_list *tmp;
 
-    fb_mutex_lock(&mounts->mutex);
-    FB_LIST_FOREACH (it, tmp, &mounts->entries) {
+    fb_mutex_lock(&mounts->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &mounts->roster.members) {
         const struct entry *e = entry_of(it);
         struct fb_mount_view view = {
             .source = e->source,
             .mountpoint = e->mountpoint,
             .settings = &e->settings,
-            .live = e->state == LIVE,
+            .live = e->member.state == FB_MEMBER_LIVE,
         };
 
         if (view.live) {
-            view.age_ns = fb_now_ns() - e->since_ns;
+            view.age_ns = fb_now_ns() - e->member.since_ns;
             view.volume_id = fb_volume_id(fb_mount_volume(e->mount));
             fb_source_stats(fb_volume_source(fb_mount_volume(e->mount)), &view.stats);
         }
         visit(arg, &view);
     }
-    fb_mutex_unlock(&mounts->mutex);
+    fb_mutex_unlock(&mounts->roster.mutex);
 }

@@ -1,13 +1,6 @@
 /*
  * daemon/mounts.h - the daemon's mounts: each a source (behind a fault source when asked) and a
- * door.
- *
- *     life of an entry:   STARTING ── live ──► LIVE ── remove ──► STOPPING ──► gone
- *                             └── failed ──► gone   ◄── busy ──┘
- *
- * A place in the list is taken before the slow work begins, so two requests for one mount point
- * cannot both get there. Slow work (the source may hang) is done without the lock, on the caller's
- * thread.
+ * door. Their life: roster.h.
  */
 #ifndef FB_DAEMON_MOUNTS_H
 #define FB_DAEMON_MOUNTS_H

@@ -4,14 +4,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/assert.h"
 #include "core/clock.h"
-#include "core/lock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "daemon/leases.h"
 #include "daemon/paths.h"
 #include "daemon/private_mount.h"
+#include "daemon/roster.h"
 #include "doors/fuse/mount.h"
 #include "source/source_s3.h"
 
@@ -22,16 +21,8 @@
 #define ALONE_NS      (500 * FB_NS_PER_MS)
 #define ALONE_LOOK_MS 100
 
-enum state {
-    STARTING,
-    LIVE,
-    STOPPING,
-};
-
 struct entry {
-    struct fb_list link;
-    enum state state;
-    unsigned users; /* who work with `volume` without the lock */
+    struct fb_member member;
     char *source;
     char *key; /* what it is found by: the source, or that and where it answers */
     struct fb_mount_settings settings;
@@ -40,7 +31,6 @@ struct entry {
     unsigned name_count;
     char *names[FB_SHARE_NAMES_MAX];
     struct fb_list leases;
-    int64_t since_ns;
 };
 
 struct fb_shares {
@@ -48,22 +38,16 @@ struct fb_shares {
     struct fb_local *local;
     struct fb_own_dirs own;
     char *mounts_dir;
-    void (*changed)(void *arg);
-    void *arg;
-    struct fb_mutex mutex; /* FB_RANK_DAEMON: guards the list and all that is in it */
-    struct fb_cond moved;  /* a state has changed, or a user has left */
-    struct fb_list entries;
-    unsigned count;
+    struct fb_roster roster; /* its lock guards what follows, too */
     struct fb_leases leases;
     uint64_t requests; /* so far: names each */
     int64_t alone_ns;  /* since when no program is connected; 0: one is */
     bool waits;        /* there is an entry that goes when that has lasted */
-    bool stuck;        /* a mount did not come apart, and still uses the cache */
 };
 
 static struct entry *entry_of(struct fb_list *link)
 {
-    return FB_LIST_ENTRY(link, struct entry, link);
+    return FB_LIST_ENTRY(link, struct entry, member.link);
 }
 
 /* ---- life ---- */
@@ -84,11 +68,7 @@ int fb_shares_create(struct fb_cache *cache, struct fb_local *local, const struc
     s->cache = cache;
     s->local = local;
     s->own = *own;
-    s->changed = changed;
-    s->arg = arg;
-    fb_mutex_init(&s->mutex, FB_RANK_DAEMON);
-    fb_cond_init(&s->moved);
-    fb_list_init(&s->entries);
+    fb_roster_init(&s->roster, changed, arg);
     *ret_shares = s;
     return 0;
 }
@@ -97,22 +77,15 @@ void fb_shares_destroy(struct fb_shares *shares)
 {
     if (!shares)
         return;
-    FB_ASSERT(fb_list_empty(&shares->entries));
+    fb_roster_destroy(&shares->roster);
     fb_leases_close(&shares->leases);
-    fb_cond_destroy(&shares->moved);
-    fb_mutex_destroy(&shares->mutex);
     free(shares->mounts_dir);
     free(shares);
 }
 
 unsigned fb_shares_count(struct fb_shares *shares)
 {
-    unsigned count;
-
-    fb_mutex_lock(&shares->mutex);
-    count = shares->count;
-    fb_mutex_unlock(&shares->mutex);
-    return count;
+    return fb_roster_count(&shares->roster);
 }
 
 int fb_shares_fd(const struct fb_shares *shares)
@@ -122,21 +95,16 @@ int fb_shares_fd(const struct fb_shares *shares)
 
 bool fb_shares_stuck(struct fb_shares *shares)
 {
-    bool stuck;
-
-    fb_mutex_lock(&shares->mutex);
-    stuck = shares->stuck;
-    fb_mutex_unlock(&shares->mutex);
-    return stuck;
+    return fb_roster_stuck(&shares->roster);
 }
 
 int fb_shares_poll_ms(struct fb_shares *shares)
 {
     int ms;
 
-    fb_mutex_lock(&shares->mutex);
+    fb_mutex_lock(&shares->roster.mutex);
     ms = shares->waits ? ALONE_LOOK_MS : shares->leases.unwatched > 0 ? FB_LEASES_LOOK_MS : -1;
-    fb_mutex_unlock(&shares->mutex);
+    fb_mutex_unlock(&shares->roster.mutex);
     return ms;
 }
 
@@ -160,7 +128,6 @@ static struct entry *entry_new(const char *source, const struct fb_mount_setting
 
     if (!e)
         return NULL;
-    fb_list_init(&e->link);
     fb_list_init(&e->leases);
     e->source = fb_strdup(source);
     e->key = fb_source_is_s3(source) ? fb_private_mount_key(source, settings) : fb_strdup(source);
@@ -170,45 +137,26 @@ static struct entry *entry_new(const char *source, const struct fb_mount_setting
     return NULL;
 }
 
-static struct entry *find_entry(struct fb_shares *s, const char *key) FB_REQUIRES(s->mutex)
+static struct entry *find_entry(struct fb_shares *s, const char *key) FB_REQUIRES(s->roster.mutex)
 {
     struct fb_list *it;
     struct fb_list *tmp;
 
-    FB_LIST_FOREACH (it, tmp, &s->entries) {
+    FB_LIST_FOREACH (it, tmp, &s->roster.members) {
         if (strcmp(entry_of(it)->key, key) == 0)
             return entry_of(it);
     }
     return NULL;
 }
 
-static void set_state(struct fb_shares *s, struct entry *e, enum state state)
-{
-    fb_mutex_lock(&s->mutex);
-    e->state = state;
-    fb_cond_broadcast(&s->moved);
-    fb_mutex_unlock(&s->mutex);
-}
-
 static void drop_entry(struct fb_shares *s, struct entry *e)
 {
-    fb_mutex_lock(&s->mutex);
+    fb_mutex_lock(&s->roster.mutex);
     fb_leases_end_all(&s->leases, &e->leases);
-    fb_list_remove(&e->link);
-    s->count--;
-    fb_cond_broadcast(&s->moved);
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
+    fb_roster_leave(&s->roster, &e->member);
     entry_free(e);
-    s->changed(s->arg);
-}
-
-static void let_go(struct fb_shares *s, struct entry *e)
-{
-    fb_mutex_lock(&s->mutex);
-    e->users--;
-    fb_cond_broadcast(&s->moved);
-    fb_mutex_unlock(&s->mutex);
-    s->changed(s->arg);
+    fb_roster_changed(&s->roster);
 }
 
 /* ---- attaching ---- */
@@ -225,27 +173,26 @@ static int take_entry(struct fb_shares *s, struct entry **fresh, struct fb_lease
     struct entry *e;
     int rc = 0;
 
-    fb_mutex_lock(&s->mutex);
-    while ((e = find_entry(s, key)) && e->state != LIVE && in_time)
-        in_time = fb_cond_wait(&s->moved, &s->mutex, until_ns);
-    if (e && e->state != LIVE) {
+    fb_mutex_lock(&s->roster.mutex);
+    while ((e = find_entry(s, key)) && e->member.state != FB_MEMBER_LIVE && in_time)
+        in_time = fb_cond_wait(&s->roster.moved, &s->roster.mutex, until_ns);
+    if (e && e->member.state != FB_MEMBER_LIVE) {
         rc = fb_error_set(err, -EBUSY, "the source %s is just being opened or closed; try again",
                           (*fresh)->source);
-    } else if ((!e && s->count == FB_SHARES_MAX) || s->leases.count == FB_LEASES_MAX) {
+    } else if ((!e && s->roster.count == FB_SHARES_MAX) || s->leases.count == FB_LEASES_MAX) {
         rc = fb_error_set(err, -ENOSPC,
-                          "the daemon serves %u sources to %u programs and takes no more", s->count,
-                          s->leases.count);
+                          "the daemon serves %u sources to %u programs and takes no more",
+                          s->roster.count, s->leases.count);
     } else {
         if (!e) {
             e = fb_steal(*fresh);
-            fb_list_push_back(&s->entries, &e->link);
-            s->count++;
+            fb_roster_enter(&s->roster, &e->member);
         }
         if (!fb_lease_held(&e->leases, (*lease)->process.pid))
             fb_lease_grant(&s->leases, &e->leases, fb_steal(*lease));
-        e->users++;
+        e->member.users++;
     }
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
     *ret_entry = e;
     return rc;
 }
@@ -279,11 +226,11 @@ static bool has_name(struct fb_shares *s, const struct entry *e, const char *nam
 {
     bool has = false;
 
-    fb_mutex_lock(&s->mutex);
+    fb_mutex_lock(&s->roster.mutex);
     for (unsigned i = 0; i < e->name_count; i++)
         has = has || strcmp(e->names[i], name) == 0;
     *ret_room = e->name_count < FB_SHARE_NAMES_MAX;
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
     return has;
 }
 
@@ -304,18 +251,11 @@ static int add_name(struct fb_shares *s, struct entry *e, const char *name, stru
               : fb_error_set(err, -ENOMEM, "out of memory");
     if (rc)
         return rc;
-    fb_mutex_lock(&s->mutex);
+    fb_mutex_lock(&s->roster.mutex);
     if (e->name_count < FB_SHARE_NAMES_MAX)
         e->names[e->name_count++] = fb_steal(copy);
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
     return 0;
-}
-
-static void note_stuck(struct fb_shares *s)
-{
-    fb_mutex_lock(&s->mutex);
-    s->stuck = true;
-    fb_mutex_unlock(&s->mutex);
 }
 
 /* The volume goes with the mount. */
@@ -324,7 +264,7 @@ static void stop_volume(struct fb_shares *s, struct entry *e)
     if (!e->mount)
         fb_volume_detach(e->volume);
     else if (fb_private_mount_stop(e->mount) == FB_MOUNT_STUCK)
-        note_stuck(s);
+        fb_roster_note_stuck(&s->roster);
 }
 
 static int start_mount(struct fb_shares *s, struct entry *e, struct fb_error *err)
@@ -333,7 +273,7 @@ static int start_mount(struct fb_shares *s, struct entry *e, struct fb_error *er
                                     &s->own, &e->mount, err);
 
     if (rc == FB_MOUNT_STUCK)
-        note_stuck(s);
+        fb_roster_note_stuck(&s->roster);
     if (rc)
         return rc < 0 ? rc : -EIO;
     e->volume = fb_private_mount_volume(e->mount);
@@ -369,9 +309,8 @@ static int start_entry(struct fb_shares *s, struct entry *e, struct fb_error *er
         stop_volume(s, e);
         return rc;
     }
-    e->since_ns = fb_now_ns();
     fb_log_info("serving %s to programs", e->source);
-    set_state(s, e, LIVE);
+    fb_roster_live(&s->roster, &e->member);
     return 0;
 }
 
@@ -411,13 +350,13 @@ static void tell(struct fb_shares *s, const struct entry *e, const struct fb_sha
 {
     if (!answer)
         return;
-    fb_mutex_lock(&s->mutex);
+    fb_mutex_lock(&s->roster.mutex);
     for (unsigned i = 0; i < e->name_count; i++)
         answer->root(answer->arg, e->names[i]);
     if (e->mount && from->name)
         answer->mounted(answer->arg, from->name, fb_private_mount_point(e->mount));
     tell_notes(e, asked, answer);
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
 }
 
 static int attach_one(struct fb_shares *s, const struct fb_share_request *request,
@@ -446,7 +385,7 @@ static int attach_one(struct fb_shares *s, const struct fb_share_request *reques
         rc = add_name(s, e, from->name, err);
     if (rc == 0)
         tell(s, e, from, request->settings, answer);
-    let_go(s, e);
+    fb_roster_let_go(&s->roster, &e->member);
     return rc;
 }
 
@@ -455,12 +394,12 @@ static void take_back(struct fb_shares *s, uint64_t number)
     struct fb_list *it;
     struct fb_list *tmp;
 
-    fb_mutex_lock(&s->mutex);
-    FB_LIST_FOREACH (it, tmp, &s->entries) {
+    fb_mutex_lock(&s->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &s->roster.members) {
         fb_leases_end_request(&s->leases, &entry_of(it)->leases, number);
     }
-    fb_mutex_unlock(&s->mutex);
-    s->changed(s->arg);
+    fb_mutex_unlock(&s->roster.mutex);
+    fb_roster_changed(&s->roster);
 }
 
 int fb_shares_attach(struct fb_shares *shares, const struct fb_share_request *request,
@@ -469,9 +408,9 @@ int fb_shares_attach(struct fb_shares *shares, const struct fb_share_request *re
     uint64_t number;
     int rc = 0;
 
-    fb_mutex_lock(&shares->mutex);
+    fb_mutex_lock(&shares->roster.mutex);
     number = ++shares->requests;
-    fb_mutex_unlock(&shares->mutex);
+    fb_mutex_unlock(&shares->roster.mutex);
     for (unsigned i = 0; rc == 0 && i < request->count; i++)
         rc = attach_one(shares, request, &request->sources[i], number, answer, err);
     if (rc)
@@ -502,21 +441,22 @@ static struct entry *claim_next(struct fb_shares *s, bool any, int64_t alone_ns)
     struct fb_list *tmp;
     struct entry *found = NULL;
 
-    fb_mutex_lock(&s->mutex);
-    FB_LIST_FOREACH (it, tmp, &s->entries) {
+    fb_mutex_lock(&s->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &s->roster.members) {
         struct entry *e = entry_of(it);
 
-        if (found || e->state != LIVE || e->users > 0 || (!fb_list_empty(&e->leases) && !any))
+        if (found || e->member.state != FB_MEMBER_LIVE || e->member.users > 0 ||
+            (!fb_list_empty(&e->leases) && !any))
             continue;
         if (e->mount && !any && fb_now_ns() - alone_ns < ALONE_NS) {
             waits = true;
             continue;
         }
-        e->state = STOPPING;
+        e->member.state = FB_MEMBER_STOPPING;
         found = e;
     }
     s->waits = waits;
-    fb_mutex_unlock(&s->mutex);
+    fb_mutex_unlock(&s->roster.mutex);
     return found;
 }
 
@@ -534,8 +474,8 @@ void fb_shares_reap(struct fb_shares *shares)
     struct fb_list *tmp;
     struct entry *e;
 
-    fb_mutex_lock(&shares->mutex);
-    FB_LIST_FOREACH (it, tmp, &shares->entries) {
+    fb_mutex_lock(&shares->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &shares->roster.members) {
         fb_leases_end_dead(&shares->leases, &entry_of(it)->leases);
     }
     if (fb_local_connections(shares->local) > 0)
@@ -543,7 +483,7 @@ void fb_shares_reap(struct fb_shares *shares)
     else if (shares->alone_ns == 0)
         shares->alone_ns = fb_now_ns();
     shares->waits = false;
-    fb_mutex_unlock(&shares->mutex);
+    fb_mutex_unlock(&shares->roster.mutex);
     while (fb_local_connections(shares->local) == 0 &&
            (e = claim_next(shares, false, shares->alone_ns)))
         stop_entry(shares, e);
@@ -560,17 +500,17 @@ void fb_shares_remove_all(struct fb_shares *shares)
 /* ---- using ---- */
 
 static struct entry *entry_below(struct fb_shares *s, const char *path, size_t *ret_len)
-    FB_REQUIRES(s->mutex)
+    FB_REQUIRES(s->roster.mutex)
 {
     struct fb_list *it;
     struct fb_list *tmp;
     struct entry *best = NULL;
 
     *ret_len = 0;
-    FB_LIST_FOREACH (it, tmp, &s->entries) {
+    FB_LIST_FOREACH (it, tmp, &s->roster.members) {
         struct entry *e = entry_of(it);
 
-        for (unsigned i = 0; e->state == LIVE && i < e->name_count; i++) {
+        for (unsigned i = 0; e->member.state == FB_MEMBER_LIVE && i < e->name_count; i++) {
             if (strlen(e->names[i]) <= *ret_len || !fb_path_below(e->names[i], path))
                 continue;
             *ret_len = strlen(e->names[i]);
@@ -586,11 +526,11 @@ static struct entry *hold_below(struct fb_shares *s, const char *path, const cha
     struct entry *e;
     size_t len;
 
-    fb_mutex_lock(&s->mutex);
+    fb_mutex_lock(&s->roster.mutex);
     e = entry_below(s, path, &len);
     if (e)
-        e->users++;
-    fb_mutex_unlock(&s->mutex);
+        e->member.users++;
+    fb_mutex_unlock(&s->roster.mutex);
     *ret_below = path + len + strspn(path + len, "/");
     return e;
 }
@@ -609,7 +549,7 @@ int fb_shares_use(struct fb_shares *shares, const char *path, fb_volume_use_fn *
         len--;
     root = strndup(path, len);
     rc = root ? use(arg, e->volume, below, root) : -ENOMEM;
-    let_go(shares, e);
+    fb_roster_let_go(&shares->roster, &e->member);
     return rc;
 }
 
@@ -623,7 +563,7 @@ int fb_shares_evict(struct fb_shares *shares, const char *path, uint64_t *ret_fi
     *ret_files = fb_cache_evict(e->volume, below);
     fb_log_info("evicted %llu file%s at %s", (unsigned long long)*ret_files,
                 *ret_files == 1 ? "" : "s", path);
-    let_go(shares, e);
+    fb_roster_let_go(&shares->roster, &e->member);
     return 0;
 }
 
@@ -633,8 +573,8 @@ void fb_shares_visit(struct fb_shares *shares,
     struct fb_list *it;
     struct fb_list *tmp;
 
-    fb_mutex_lock(&shares->mutex);
-    FB_LIST_FOREACH (it, tmp, &shares->entries) {
+    fb_mutex_lock(&shares->roster.mutex);
+    FB_LIST_FOREACH (it, tmp, &shares->roster.members) {
         const struct entry *e = entry_of(it);
         struct fb_share_view view = {
             .source = e->source,
@@ -642,15 +582,15 @@ void fb_shares_visit(struct fb_shares *shares,
             .names = e->names,
             .settings = &e->settings,
             .programs = fb_lease_count(&e->leases),
-            .live = e->state == LIVE,
+            .live = e->member.state == FB_MEMBER_LIVE,
         };
 
         if (view.live) {
-            view.age_ns = fb_now_ns() - e->since_ns;
+            view.age_ns = fb_now_ns() - e->member.since_ns;
             view.volume_id = fb_volume_id(e->volume);
             fb_source_stats(fb_volume_source(e->volume), &view.stats);
         }
         visit(arg, &view);
     }
-    fb_mutex_unlock(&shares->mutex);
+    fb_mutex_unlock(&shares->roster.mutex);
 }

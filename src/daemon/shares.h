@@ -1,20 +1,15 @@
 /*
  * daemon/shares.h - sources that programs of this machine read through the cache without a mount:
  * each a volume that the local door serves, under the names by which people write its directory.
- *
- *     life of an entry:   STARTING ── live ──► LIVE ── nobody left ──► STOPPING ──► gone
- *                             └── failed ──► gone
+ * Their life: roster.h.
  *
  * A source without a directory of its own, a bucket, has a private mount (private_mount.h) in place
  * of names: where a program wants to see it is between that program and the library in it.
  *
  * An entry is there for processes: each that asked for it holds a *lease*, which lasts as long as
  * the process. Without leases the entry goes, unless programs are still connected to the door: what
- * outlives the command that it was started for keeps it.
- *
- * A place in the list is taken before the slow work begins; slow work (the source may hang) is done
- * without the lock, on the caller's thread. Whoever asks for a source that is just being opened, or
- * let go, waits for that.
+ * outlives the command that it was started for keeps it. Whoever asks for a source that is just
+ * being opened, or let go, waits for that.
  */
 #ifndef FB_DAEMON_SHARES_H
 #define FB_DAEMON_SHARES_H
