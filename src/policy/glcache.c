@@ -5,9 +5,10 @@
  *     sample(group): copy the features into a row; the group's turn changes, so that no object has
  *         counted in it
  *     request for an object of a sampled group, or for its ghost, that has not counted in it:
- *         row's label += 1 / (size * time since the sampling); it has counted
+ *         row's label += 1 / (size * (time since the sampling + a tenth of the interval)); it has
+ *         counted
  *     train: boost labels over features, forget all samplings and ghosts
- *     rank: predict for all groups, sort, hand out the first share `evict` of them
+ *     rank: predict for all groups, divide by their bytes, sort, hand out the first share `evict`
  */
 #include "policy/glcache.h"
 
@@ -29,6 +30,7 @@
 #define INTERVAL_LATE  20.0 /* at most this part of all time so far */
 #define LATE_MAX       8.0  /* turnovers */
 #define MISS_RATIO_MIN 0.01
+#define SOON           0.1 /* of an interval */
 
 struct ghost {
     uint64_t hash; /* 0: free */
@@ -58,6 +60,7 @@ struct fb_gl_state {
     uint32_t next_train;
     uint32_t sample_end;
     uint32_t moment; /* requests between samplings */
+    uint32_t soon;   /* added to all waits */
 
     float rows[ROWS_MAX * FB_GL_FEATURES];
     float label[ROWS_MAX];
@@ -130,23 +133,27 @@ int fb_gl_reserve(struct fb_gl *gl, size_t groups)
 
 /* ---- groups ---- */
 
-void fb_gl_open(struct fb_gl *gl, uint32_t group, uint32_t now_s)
+void fb_gl_open(struct fb_gl *gl, uint32_t group)
 {
     struct fb_gl_state *s = gl->state;
 
-    (void)now_s;
     gl->group[group] = (struct fb_gl_group){.request_rate = s->request_rate,
                                             .write_rate = s->write_rate,
                                             .miss_ratio = s->miss_ratio,
                                             .opened = gl->now,
                                             .row = FB_GL_NONE,
-                                            .used = true};
+                                            .used = true,
+                                            .open = true};
+}
+
+void fb_gl_close(struct fb_gl *gl, uint32_t group)
+{
+    gl->group[group].open = false;
 }
 
 void fb_gl_merge(struct fb_gl *gl, const uint32_t *merged, unsigned count, uint32_t group)
 {
-    struct fb_gl_group mean = {.row = FB_GL_NONE, .used = true};
-    double age = 0;
+    struct fb_gl_group mean = {.opened = gl->now, .row = FB_GL_NONE, .used = true};
     double requests = 0;
     double active = 0;
 
@@ -156,11 +163,9 @@ void fb_gl_merge(struct fb_gl *gl, const uint32_t *merged, unsigned count, uint3
         mean.request_rate += g->request_rate / (float)count;
         mean.write_rate += g->write_rate / (float)count;
         mean.miss_ratio += g->miss_ratio / (float)count;
-        age += (double)(gl->now - g->opened) / count;
         requests += (double)g->requests / count;
         active += (double)g->active / count;
     }
-    mean.opened = gl->now - (uint32_t)age;
     mean.requests = (uint32_t)requests;
     mean.active = (uint32_t)active;
     for (unsigned i = 0; i < count; i++)
@@ -179,7 +184,7 @@ void fb_gl_add(struct fb_gl *gl, uint32_t group, uint32_t size, struct fb_gl_met
 
 static void add_label(struct fb_gl *gl, uint32_t row, uint32_t size)
 {
-    uint32_t wait = gl->now - gl->state->sampled[row];
+    uint32_t wait = gl->now - gl->state->sampled[row] + gl->state->soon;
 
     gl->state->label[row] += 1.0f / ((float)size * (float)(wait + 1));
 }
@@ -268,6 +273,10 @@ static void set_features(const struct fb_gl *gl, const struct fb_gl_group *g, fl
     row[FB_GL_AGE] = (float)(gl->now - g->opened);
     row[FB_GL_REQUESTS] = (float)g->requests;
     row[FB_GL_ACTIVE] = (float)g->active;
+    for (unsigned i = 0; i < FB_GL_FEATURES; i++) {
+        if (!(gl->state->settings.features & 1u << i))
+            row[i] = 0;
+    }
 }
 
 static void sample(struct fb_gl *gl, struct fb_gl_group *g)
@@ -295,7 +304,7 @@ static void sample_some(struct fb_gl *gl)
     for (size_t tries = 2 * wanted; tries > 0 && wanted > 0; tries--) {
         struct fb_gl_group *g = &gl->group[fb_rand_below(&gl->state->rand, gl->groups)];
 
-        if (!g->used || g->row != FB_GL_NONE || g->objects == 0)
+        if (!g->used || g->open || g->row != FB_GL_NONE || g->objects == 0)
             continue;
         sample(gl, g);
         wanted--;
@@ -335,8 +344,12 @@ static void plan_interval(struct fb_gl *gl, uint64_t cached)
     struct fb_gl_state *s = gl->state;
     double turnover = (double)cached / fmax(s->miss_ratio, MISS_RATIO_MIN);
     double late = fmin(gl->now / INTERVAL_LATE, LATE_MAX * turnover);
-    double interval = fmin(fmax(fmax(turnover / 2, INTERVAL_MIN), late), INT32_MAX);
+    double interval = fmax(turnover / 2, late);
 
+    if (s->settings.interval > 0)
+        interval = s->settings.interval * turnover;
+    interval = fmin(fmax(interval, INTERVAL_MIN), INT32_MAX);
+    s->soon = (uint32_t)(SOON * interval);
     s->moment = (uint32_t)(interval / 2 / MOMENTS) + 1;
     s->next_sample = gl->now;
     s->sample_end = gl->now + (uint32_t)(interval / 2);
@@ -388,7 +401,18 @@ static int grow_ranking(struct fb_gl *gl)
     return s->ranked_room ? 0 : -ENOMEM;
 }
 
-static int rank(struct fb_gl *gl, uint32_t open)
+static bool can_go(const struct fb_gl_group *g)
+{
+    return g->used && !g->open && g->objects > 0;
+}
+
+/* A model may say less than nothing of the worst: they stay the worst. */
+static float per_byte(float utility, uint64_t size)
+{
+    return utility > 0 ? utility / (float)size : utility * (float)size;
+}
+
+static int rank(struct fb_gl *gl)
 {
     struct fb_gl_state *s = gl->state;
     float *scores;
@@ -398,7 +422,7 @@ static int rank(struct fb_gl *gl, uint32_t open)
     if (rc)
         return rc;
     for (uint32_t i = 0; i < gl->groups; i++) {
-        if (!gl->group[i].used || i == open || gl->group[i].objects == 0)
+        if (!can_go(&gl->group[i]))
             continue;
         set_features(gl, &gl->group[i], s->features + count * FB_GL_FEATURES);
         s->ranked[count++].group = i;
@@ -406,7 +430,7 @@ static int rank(struct fb_gl *gl, uint32_t open)
     scores = s->features + gl->groups * FB_GL_FEATURES;
     fb_boost_predict(s->model, s->features, count, scores);
     for (size_t i = 0; i < count; i++)
-        s->ranked[i].score = scores[i];
+        s->ranked[i].score = per_byte(scores[i], gl->group[s->ranked[i].group].size);
     if (count > 1)
         qsort(s->ranked, count, sizeof *s->ranked, by_score);
     s->victim = 0;
@@ -419,7 +443,7 @@ static int rank(struct fb_gl *gl, uint32_t open)
     return 0;
 }
 
-int fb_gl_victim(struct fb_gl *gl, uint32_t open, uint32_t *ret_group)
+int fb_gl_victim(struct fb_gl *gl, uint32_t *ret_group)
 {
     struct fb_gl_state *s = gl->state;
     bool ranked = false;
@@ -431,7 +455,7 @@ int fb_gl_victim(struct fb_gl *gl, uint32_t open, uint32_t *ret_group)
             const struct ranked *r = &s->ranked[s->victim];
             const struct fb_gl_group *g = &gl->group[r->group];
 
-            if (g->used && r->group != open && g->objects > 0 && r->score == (float)g->opened) {
+            if (can_go(g) && r->score == (float)g->opened) {
                 *ret_group = r->group;
                 s->victim++;
                 return 0;
@@ -439,7 +463,7 @@ int fb_gl_victim(struct fb_gl *gl, uint32_t open, uint32_t *ret_group)
         }
         if (ranked)
             break;
-        rc = rank(gl, open);
+        rc = rank(gl);
         if (rc)
             return rc;
         ranked = true;

@@ -16,6 +16,13 @@
  * does so once a day, an interval here is half a turnover of the cache, and longer later on, so the
  * first model comes after half a turnover.
  *
+ * Where the paper's words alone do worse than its authors' code, or squared loss does:
+ * - Groups are ranked by utility per byte. They have equal numbers of objects, not of bytes.
+ * - A merged group is as old as the merge, not as its parts were in the mean. Else it would be
+ *   merged again at once, and again, until nothing of it is left.
+ * - A tenth of the interval is added to every wait. What is asked for right after the sampling is
+ *   kept by a merge anyway, and one such request would outweigh all others of a group.
+ *
  * An object costs 5 bytes. Times are counted in requests, as the authors' code does, apart from the
  * rates, which need seconds. Pure: no I/O, no locks, no clock; calls come one at a time.
  */
@@ -65,11 +72,16 @@ struct fb_gl_group {
     uint64_t size; /* of all objects */
     uint8_t turn;  /* changes with every sampling */
     bool used;
+    bool open; /* still written: neither sampled nor evicted */
 };
 
 struct fb_gl_settings {
-    double evict; /* share of the groups that are evicted by one ranking */
+    double evict;      /* share of the groups that are evicted by one ranking */
+    double interval;   /* of training, in turnovers of the cache; 0: a half, later up to 8 */
+    unsigned features; /* a bit for each that is used, 1 << enum fb_gl_feature */
 };
+
+#define FB_GL_FEATURES_ALL ((1u << FB_GL_FEATURES) - 1)
 
 struct fb_gl {
     uint32_t now; /* requests */
@@ -86,7 +98,9 @@ void fb_gl_destroy(struct fb_gl *gl);
 /* Makes room for groups numbered below `groups`. */
 FB_MUST_CHECK int fb_gl_reserve(struct fb_gl *gl, size_t groups);
 
-void fb_gl_open(struct fb_gl *gl, uint32_t group, uint32_t now_s);
+/* A group begins, and is complete. */
+void fb_gl_open(struct fb_gl *gl, uint32_t group);
+void fb_gl_close(struct fb_gl *gl, uint32_t group);
 
 /* `group` becomes what remains of these; it may be one of them. The owner add()s the objects. */
 void fb_gl_merge(struct fb_gl *gl, const uint32_t *merged, unsigned count, uint32_t group);
@@ -126,9 +140,9 @@ void fb_gl_miss(struct fb_gl *gl, uint64_t hash, uint32_t size, uint32_t now_s,
 /* The full cache tells how many objects it has: sampling and training when it is time. */
 FB_MUST_CHECK int fb_gl_step(struct fb_gl *gl, uint64_t cached);
 
-/* The next victim by the last ranking, or by a new one; NONE: there is no model yet, so the oldest
- * goes. `open` is never chosen. */
-FB_MUST_CHECK int fb_gl_victim(struct fb_gl *gl, uint32_t open, uint32_t *ret_group);
+/* The next victim by the last ranking, or by a new one; NONE: there is no model yet, so the owner
+ * goes through the groups in the order of writing. */
+FB_MUST_CHECK int fb_gl_victim(struct fb_gl *gl, uint32_t *ret_group);
 
 unsigned fb_gl_trainings(const struct fb_gl *gl);
 void fb_gl_importance(const struct fb_gl *gl, double ret_shares[FB_GL_FEATURES]);
