@@ -10,8 +10,8 @@
  *     s3_http.c     requests    s3_sign.c, s3_creds.c, s3_xml.c, s3_key.c, s3_parts.c: their parts
  *
  * All of it runs on the loop (s3_http.h), one step at a time, so nothing here takes a lock but the
- * inbox. An operation is a small struct that begins with struct fb_s3_op, has its calls in it, and
- * is freed when its job is finished.
+ * inbox. What was read is answered by the threads of `answers`. An operation is a small struct that
+ * begins with struct fb_s3_op, has its calls in it, and is freed when its job is finished.
  */
 #ifndef FB_SOURCE_S3_PRIV_H
 #define FB_SOURCE_S3_PRIV_H
@@ -22,6 +22,7 @@
 #include "source/s3_key.h"
 #include "source/source_s3.h"
 
+struct fb_posix_pool;
 struct fb_s3_kept;
 
 struct fb_s3 {
@@ -32,6 +33,7 @@ struct fb_s3 {
     int64_t born_ns; /* wall clock: the time of directories, which have none */
     struct fb_s3_creds *creds;
     struct fb_s3_http *http;
+    struct fb_posix_pool *answers;
     struct fb_s3_journal *journal; /* NULL: none is kept */
     struct fb_list left;           /* uploads that an earlier run left */
 

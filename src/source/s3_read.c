@@ -16,8 +16,8 @@
 #include "source/s3_priv.h"
 #include "source/s3_verify.h"
 
-#define PIECE_BYTES (1u << 20) /* at least, of a long read */
-#define PIECES_MAX  8
+#define PIECE_BYTES (4u << 20) /* of a long read; a server has as much work for 1 MiB as for 2 */
+#define PIECES_MAX  (FB_SOURCE_READ_MAX / PIECE_BYTES)
 
 struct piece {
     struct fb_s3_call call;

@@ -1,7 +1,9 @@
 /*
  * The backend: jobs come in from any thread, through the inbox, and are operations on the loop from
- * there on. Ends in order: the loop is told, cancels every operation, aborts the uploads that are
- * left as far as it can in the time given, and stops.
+ * there on. What was read is handed on by a few threads of their own: whoever asked copies,
+ * checks or keeps it there and then, for a millisecond each megabyte or until a disk has room, and
+ * meanwhile the loop receives. Ends in order: the loop is told, cancels every operation, aborts the
+ * uploads that are left as far as it can in the time given, and stops.
  */
 #include "source/source_s3.h"
 
@@ -13,12 +15,14 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "source/posix_pool.h"
 #include "source/s3_priv.h"
 
 #define STALL_NS      (10 * FB_NS_PER_S)
 #define FIRST_WAIT_NS (8 * FB_NS_PER_S)
 #define REGION        "us-east-1"
 #define STATFS_BYTES  (1ULL << 50) /* free, as far as anybody can tell */
+#define ANSWERERS     4            /* threads that hand on what was read */
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -42,9 +46,23 @@ void fb_s3_op_end(struct fb_s3_op *op, int result)
 {
     struct fb_source_job *job = op->job;
 
+    struct fb_s3 *s3 = op->s3;
+
     fb_list_remove(&op->link);
     free(op);
-    fb_source_job_finish(job, result);
+    /* Who gets bytes has something to do with them. */
+    if (job->op == FB_SOURCE_READ && result == 0)
+        fb_posix_pool_start(s3->answers, job);
+    else
+        fb_source_job_finish(job, result);
+}
+
+/* Of a job that was read: all that is left is done(). */
+static int answered(void *arg, struct fb_source_job *job)
+{
+    (void)arg;
+    (void)job;
+    return 0;
 }
 
 static void s3_statfs(struct fb_source_job *job)
@@ -263,13 +281,14 @@ static bool s3_close(void *backend, int64_t until_ns)
         ;
     closed = s3->closed;
     fb_mutex_unlock(&s3->lock);
-    return closed;
+    return closed && (!s3->answers || fb_posix_pool_close(s3->answers, until_ns));
 }
 
 static void s3_free(struct fb_s3 *s3)
 {
     if (s3->http)
         fb_s3_http_destroy(s3->http);
+    fb_posix_pool_destroy(s3->answers);
     fb_s3_creds_close(s3->creds);
     fb_s3_kept_free(s3);
     fb_cond_destroy(&s3->quiet);
@@ -380,6 +399,8 @@ static int build(const struct fb_s3_config *config, struct fb_s3 *s3, struct fb_
 
     if (r == 0)
         r = fb_s3_creds_open(&creds, &s3->creds, err);
+    if (r == 0 && (r = fb_posix_pool_create(ANSWERERS, answered, NULL, &s3->answers)) < 0)
+        fb_error_set(err, r, "out of memory");
     if (r < 0)
         return r;
     if (!http.endpoint)
