@@ -4,8 +4,11 @@
  * The kernel reads ahead by a megabyte or two, which is little on a way that takes long. So each
  * volume watches a few files: reads that go on where the last one ended, give or take what the
  * kernel sends out of order, open a window behind the reader's place. It doubles with every read
- * that uses it, up to a quarter of the buffers that the volume may have, and closes when the reader
- * goes elsewhere. Only what no tier holds is fetched, as items like all others.
+ * that uses it, up to three quarters of the buffers that the volume may have, and closes when the
+ * reader goes elsewhere. Only what no tier holds is fetched, as items like all others but for two
+ * things: they are asked for in as few requests as possible, and they go to memory, whatever has to
+ * leave it. All readers together have no more on its way than one may, so that those who wait for
+ * bytes find buffers.
  *
  * A file has a slot by the hash of its id; two readers of one file share it, and a slot that
  * somebody else works on is left alone: this is a hint, nothing is lost but time.
@@ -20,11 +23,12 @@
 #define WINDOW_FIRST (1ULL << 20)
 #define WINDOW_MAX   (64ULL << 20)
 
-static uint64_t window_max(const struct fb_volume *volume)
+/* Bytes that may be on their way ahead of all readers together; the rest is for those who wait. */
+static uint64_t room(const struct fb_volume *volume)
 {
     uint64_t buffers = (uint64_t)volume->account->limit * volume->cache->config.block_bytes;
 
-    return fb_min_u64(buffers / 2, WINDOW_MAX);
+    return buffers - buffers / 4;
 }
 
 static void done(struct fb_read *read)
@@ -32,6 +36,7 @@ static void done(struct fb_read *read)
     struct fb_volume *volume = read->volume;
     uint32_t file = read->file;
 
+    atomic_fetch_sub_explicit(&volume->ahead_bytes, read->length, memory_order_relaxed);
     fb_read_release(read);
     free(read);
     fb_files_unref(volume->cache->files, file, 1);
@@ -47,6 +52,7 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
     fb_files_ref(ahead->volume->cache->files, ahead->file, 1);
     fb_volume_enter(ahead->volume);
     fb_metric_add(&ahead->volume->cache->metrics, FB_CM_AHEAD_BYTES, length);
+    atomic_fetch_add_explicit(&ahead->volume->ahead_bytes, length, memory_order_relaxed);
     *read = (struct fb_read){
         .volume = ahead->volume,
         .caller = ahead->caller,
@@ -55,9 +61,11 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
         .length = (uint32_t)length,
         .door = ahead->door,
         .early = true,
+        .soon = true,
+        .batched = true,
         .done = done,
     };
-    fb_cache_read(read);
+    fb_read_submit(read);
 }
 
 void fb_ahead_go(const struct fb_ahead *ahead)
@@ -78,6 +86,7 @@ void fb_ahead_go(const struct fb_ahead *ahead)
     }
     if (first < ahead->until)
         fetch(ahead, first, ahead->until - first);
+    fb_fetch_pump(volume);
     fb_files_unref(cache->files, ahead->file, 1);
     fb_volume_let_go(volume);
 }
@@ -106,12 +115,22 @@ static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_
     return true;
 }
 
+/* What may be asked for now, in whole blocks. */
+static uint64_t spare(struct fb_volume *volume)
+{
+    uint64_t most = room(volume);
+    /* Relaxed: an estimate. */
+    uint64_t out = atomic_load_explicit(&volume->ahead_bytes, memory_order_relaxed);
+
+    return out < most ? fb_align_down(most - out, volume->cache->config.block_bytes) : 0;
+}
+
 bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
 {
     struct fb_volume *volume = read->volume;
     struct fb_cache *cache = volume->cache;
     const struct fb_version *version = fb_files_version(cache->files, read->file);
-    uint64_t block_bytes = cache->config.block_bytes, most = window_max(volume);
+    uint64_t block_bytes = cache->config.block_bytes, most = fb_min_u64(room(volume), WINDOW_MAX);
     struct fb_ahead_slot *slot = &volume->ahead[fb_mix64(read->file) % FB_AHEAD_SLOTS];
     uint64_t from = 0, until = 0;
 
@@ -122,8 +141,10 @@ bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
     if (move(slot, read, most, &until)) {
         from = fb_align_up(fb_max_u64(slot->until, slot->next), block_bytes);
         until = fb_min_u64(fb_align_down(until, block_bytes), version->size);
-        /* Not in crumbs: half of the window at a time. */
-        if (until > from && (until - from >= slot->window / 2 || until == version->size))
+        until = fb_min_u64(until, from + spare(volume));
+        /* Not in crumbs. */
+        if (until > from && (until - from >= fb_min_u64(slot->window / 2, FB_SOURCE_READ_MAX) ||
+                             until == version->size))
             slot->until = until;
         else
             until = from;

@@ -234,7 +234,9 @@ struct fb_read {
     unsigned medium_count; /* then for pieces on a medium */
     struct fb_buffer_wait wait;
     struct fb_buffer_pool *wait_pool;
-    bool alone; /* what it fetches is not kept: only the bytes asked for, for nobody else */
+    bool alone;   /* what it fetches is not kept: only the bytes asked for, for nobody else */
+    bool soon;    /* of ahead.c: goes to memory, at the cost of what lies there, */
+    bool batched; /* and whoever submits it pumps: more of the file follows */
     struct fb_list link; /* among those who wait for buffers */
 };
 

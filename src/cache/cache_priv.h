@@ -120,6 +120,7 @@ struct fb_volume {
     bool leaving;           /* is being detached, likewise */
     struct fb_cond idle;
     struct fb_ahead_slot ahead[FB_AHEAD_SLOTS];
+    _Atomic uint64_t ahead_bytes; /* asked for ahead, and not there yet */
 };
 
 /* In some tier. */
@@ -147,6 +148,7 @@ FB_MUST_CHECK bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *re
 void fb_ahead_go(const struct fb_ahead *ahead);
 
 /* read.c */
+void fb_read_submit(struct fb_read *read);
 void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome);
 /* Ends reads that wait for buffers and whose time is up, or that were cancelled. */
 void fb_read_expire(struct fb_cache *cache, int64_t now_ns);
@@ -176,8 +178,9 @@ void fb_volume_leave(struct fb_volume *volume);
 /* place.c */
 FB_MUST_CHECK int fb_place_open(struct fb_cache *cache);
 void fb_place_close(struct fb_cache *cache);
-/* `evictions` as they were before the item was read. */
-void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions);
+/* `evictions` as they were before the item was read; `soon`: it is about to be used. */
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions,
+                    bool soon);
 /* Whether something would have to go for another item. */
 bool fb_place_is_full(const struct fb_cache *cache);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);

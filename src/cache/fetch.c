@@ -39,6 +39,7 @@ struct fetch {
     uint32_t skip;   /* bytes of the item before what is fetched; 0 for what is to be kept */
     uint32_t length; /* fetched */
     bool alone;      /* for one read, and not kept: in the volume's list instead of the table */
+    bool soon;       /* see struct fb_read */
     enum fetch_state state;
     int64_t deadline_ns;
     struct fb_caller caller;
@@ -90,6 +91,7 @@ static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
     f->block = piece->block;
     f->length = piece->item_length;
     f->alone = read->alone;
+    f->soon = read->soon;
     if (f->alone) {
         uint64_t end = fb_align_up((uint64_t)piece->offset + piece->length, FB_IO_ALIGN);
 
@@ -185,7 +187,7 @@ static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
         .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
 
     if (keep)
-        fb_place_admit(cache, &item, evictions);
+        fb_place_admit(cache, &item, evictions, f->soon);
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_remove(&f->table_link);
     fb_mutex_unlock(&cache->fetch_lock);

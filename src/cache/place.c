@@ -4,6 +4,8 @@
  *     admit(item):                                                       FitCache's order
  *         the fastest tier with room takes it
  *         no tier has room: the fastest tier evicts a segment (its policy chooses), then takes it
+ *         what a reader is about to use goes to DRAM in any case, and waits for no disk: what has
+ *         to go from there and does not get to the tier below at once is lost
  *     evict(tier):
  *         live items that are current, worth keeping and without another copy move to the next
  *         tier, which evicts in turn when it is full; the rest is forgotten
@@ -120,7 +122,9 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
         return;
     rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
                            : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns);
-    if (rc == 0 && !take_back(cache, &victim->item, d->evictions))
+    if (rc != 0)
+        fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
+    else if (!take_back(cache, &victim->item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
 }
 
@@ -239,23 +243,27 @@ void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data,
             .data = data + at,
         };
 
-        fb_place_admit(cache, &item, evictions);
+        fb_place_admit(cache, &item, evictions, false);
         at += item.length;
     }
 }
 
-void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
+void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions,
+                    bool soon)
 {
-    int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
+    bool memory = fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
+    int64_t now_ns = fb_now_ns(), until_ns = soon && memory ? now_ns : now_ns + ADMIT_PATIENCE_NS;
+    unsigned tiers = soon && memory ? 1 : fb_store_tiers(cache->store);
     int rc = FB_STORE_FULL;
 
     if (atomic_load(&cache->evictions) != evictions)
         return;
-    if (!fb_steer_admits(cache->steer, item->file, item->length, fb_place_is_full(cache))) {
+    if (!soon &&
+        !fb_steer_admits(cache->steer, item->file, item->length, fb_place_is_full(cache))) {
         fb_metric_add(&cache->metrics, FB_CM_DECLINED, 1);
         return;
     }
-    for (unsigned t = 0; t < fb_store_tiers(cache->store) && rc == FB_STORE_FULL; t++) {
+    for (unsigned t = 0; t < tiers && rc == FB_STORE_FULL; t++) {
         if (fb_store_has_room(cache->store, t))
             rc = append_into_room(cache, t, item, until_ns);
     }

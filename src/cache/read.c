@@ -145,6 +145,7 @@ static void start(struct fb_read *read)
     unsigned fetch_at = 0, medium_at = read->fetch_count;
     bool pump = read->fetch_count > 0;
     bool alone = read->may_wait && read->piece_count == 1;
+    bool batched = read->batched; /* the read may be gone by then */
     struct fb_volume *volume = read->volume;
 
     for (unsigned i = 0; i < read->piece_count; i++) {
@@ -174,7 +175,7 @@ static void start(struct fb_read *read)
         }
     }
     piece_left(read);
-    if (pump)
+    if (pump && !batched)
         fb_fetch_pump(volume);
     fb_volume_leave(volume); /* entered in fb_cache_read */
 }
@@ -220,6 +221,7 @@ static void wait_over(struct fb_buffer_wait *wait)
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_remove(&read->link);
     fb_mutex_unlock(&cache->fetch_lock);
+    read->batched = false; /* it comes late */
     if (read->wait_pool == cache->fetch_pool)
         want_medium_buffers(read);
     else
@@ -333,7 +335,7 @@ static bool beyond_blocks(const struct fb_cache *cache, uint64_t end)
     return end > (uint64_t)cache->config.block_bytes << 32;
 }
 
-static void submit(struct fb_read *read)
+void fb_read_submit(struct fb_read *read)
 {
     struct fb_volume *volume = read->volume;
     struct fb_cache *cache = volume->cache;
@@ -374,8 +376,9 @@ void fb_cache_read(struct fb_read *read)
     struct fb_ahead ahead;
     bool more = !read->early && fb_ahead_plan(read, &ahead);
 
+    read->soon = read->batched = false;
     /* Answered, the read may be gone. */
-    submit(read);
+    fb_read_submit(read);
     if (more)
         fb_ahead_go(&ahead);
 }
