@@ -182,6 +182,11 @@ uint64_t fb_cache_moment(struct fb_volume *volume, const char *path);
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
 
+/* A record beside the one that stands for the path: for what is to become a new version of it.
+ * *ret_file has a reference. -ENOMEM. */
+FB_MUST_CHECK int fb_cache_aside(struct fb_volume *volume, const char *path,
+                                 const struct fb_attr *attr, uint32_t *ret_file);
+
 /* All bytes of a file that was just written: kept as if they had been read. */
 void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data, uint64_t length);
 

@@ -147,6 +147,17 @@ int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_a
     return rc;
 }
 
+int fb_cache_aside(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                   uint32_t *ret_file)
+{
+    struct fb_cache *cache = volume->cache;
+    int rc = fb_files_put_aside(cache->files, volume->id, path, attr, ret_file);
+
+    for (int i = 0; i < SHED_TRIES && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
+        rc = fb_files_put_aside(cache->files, volume->id, path, attr, ret_file);
+    return rc;
+}
+
 static void answer(struct fb_lookup *lookup, int result, uint32_t file)
 {
     struct fb_files *files = lookup->volume->cache->files;

@@ -96,7 +96,7 @@ struct part {
 struct write_op {
     struct fb_s3_op base;
     struct fb_list link; /* among those that wait */
-    uint64_t done;
+    uint64_t offset, done;
 };
 
 struct commit_op {
@@ -172,7 +172,7 @@ int fb_s3_pending_attr(const struct fb_s3 *s3, const char *path, struct fb_attr 
     if (fb_s3_key_make(s3->prefix, path, false, key) < 0)
         return -ENOENT;
     file = find(s3, key);
-    if (!file)
+    if (!file || file->existed)
         return -ENOENT;
     live_attr(file, ret_attr);
     return 0;
@@ -563,15 +563,17 @@ static bool go_on_writing(struct file *file, struct write_op *op)
 
     if (file->commit)
         return false;
+    if (op->done == 0)
+        op->offset = job->flags & FB_WRITE_APPEND ? file->size : job->offset;
     if (job->op == FB_SOURCE_SETATTR) {
         if (fill_hole(file, job->attr.version.size, &error)) {
             live_attr(file, &job->attr);
             fb_s3_op_end(&op->base, 0);
             return true;
         }
-    } else if (fill_hole(file, job->offset, &error)) {
+    } else if (fill_hole(file, op->offset, &error)) {
         while ((left = iov_at(job, op->done, &data)) > 0 && error == 0) {
-            int64_t n = put(file, job->offset + op->done, data, left);
+            int64_t n = put(file, op->offset + op->done, data, left);
 
             if (n == 0)
                 return false;

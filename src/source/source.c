@@ -527,6 +527,11 @@ void fb_source_stats(struct fb_source *source, struct fb_source_stats *ret_stats
     fb_mutex_unlock(&source->lock);
 }
 
+bool fb_source_is_direct(const struct fb_source *source)
+{
+    return source->ops->is_direct && source->ops->is_direct(source->backend);
+}
+
 const char *fb_source_uri(const struct fb_source *source)
 {
     return source->uri;

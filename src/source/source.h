@@ -223,6 +223,9 @@ struct fb_source_stats {
 
 void fb_source_stats(struct fb_source *source, struct fb_source_stats *ret_stats);
 
+/* What is written there takes the old file's place as a whole: see `direct` above. */
+bool fb_source_is_direct(const struct fb_source *source);
+
 /* Canonical: what names this source in the cache. */
 const char *fb_source_uri(const struct fb_source *source);
 
@@ -255,6 +258,8 @@ struct fb_source_ops {
     bool (*close)(void *backend, int64_t until_ns);
     /* Frees, also handles left open; called only after close returned true. */
     void (*destroy)(void *backend);
+    /* Optional: whether OPEN gives `direct` handles. */
+    bool (*is_direct)(void *backend);
 };
 
 /* Once a job, by its backend: results are in the job, this ends it. Drops the backend's reference.

@@ -402,11 +402,19 @@ static void fault_destroy(void *backend)
     free(fault);
 }
 
+static bool fault_is_direct(void *backend)
+{
+    const struct fault *fault = backend;
+
+    return fb_source_is_direct(fault->inner);
+}
+
 static const struct fb_source_ops fault_ops = {
     .name = "fault",
     .start = fault_start,
     .close = fault_close,
     .destroy = fault_destroy,
+    .is_direct = fault_is_direct,
 };
 
 static void configure(struct fault *fault, const struct fb_fault_config *config)

@@ -303,12 +303,19 @@ static void s3_destroy(void *backend)
     s3_free(backend);
 }
 
+static bool s3_is_direct(void *backend)
+{
+    (void)backend;
+    return true;
+}
+
 static const struct fb_source_ops s3_ops = {
     .name = "s3",
     .start = s3_start,
     .expired = s3_expired,
     .close = s3_close,
     .destroy = s3_destroy,
+    .is_direct = s3_is_direct,
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */

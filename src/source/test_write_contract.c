@@ -114,6 +114,7 @@ static int open_file(struct fixture *f, const char *path, int flags, uint32_t mo
         assert_non_null(job->handle);
         assert_true(S_ISREG(job->attr.mode));
         assert_int_equal(job->direct, !f->kind->in_place);
+        assert_int_equal(fb_source_is_direct(f->source), job->direct);
     }
     fb_source_job_put(job);
     return r;

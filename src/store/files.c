@@ -280,6 +280,23 @@ out:
     return outcome;
 }
 
+int fb_files_put_aside(struct fb_files *files, uint16_t source, const char *path,
+                       const struct fb_attr *attr, uint32_t *ret_id)
+{
+    size_t len = strlen(path);
+
+    *ret_id = 0;
+    if (len >= FB_PATH_MAX)
+        return -ENAMETOOLONG;
+    fb_mutex_lock(&files->lock);
+    fb_files_drain(files);
+    *ret_id = make(files, fb_path_hash(source, path, len), source, path, len, attr, 0);
+    if (*ret_id != 0)
+        retire(files, *ret_id);
+    fb_mutex_unlock(&files->lock);
+    return *ret_id != 0 ? 0 : -ENOMEM;
+}
+
 int fb_files_adopt(struct fb_files *files, uint16_t source, const char *path,
                    const struct fb_attr *attr, uint32_t *ret_id)
 {

@@ -53,6 +53,11 @@ FB_MUST_CHECK int fb_files_put(struct fb_files *files, uint16_t source, const ch
                                const struct fb_attr *attr, int64_t valid_until_ns, uint32_t *ret_id,
                                uint32_t *ret_old);
 
+/* A record of the path that nobody finds, beside the current one, which stays: it is there to have
+ * an id. *ret_id gets a reference. -ENOMEM, -ENAMETOOLONG. */
+FB_MUST_CHECK int fb_files_put_aside(struct fb_files *files, uint16_t source, const char *path,
+                                     const struct fb_attr *attr, uint32_t *ret_id);
+
 /* For recovery, which sees the newest version first: as put() with validity 0, but a path that is
  * known with another version is left alone: FB_FILES_CHANGED and *ret_id 0. */
 FB_MUST_CHECK int fb_files_adopt(struct fb_files *files, uint16_t source, const char *path,

@@ -146,6 +146,33 @@ static void test_directories(void **state)
     stop(&t);
 }
 
+/* Beside a record that others find, or where there is none; gone with its last reference. */
+static void test_aside(void **state)
+{
+    struct fb_attr attr = regular(100), other = regular(7);
+    struct table t;
+    uint32_t id, aside;
+
+    (void)state;
+    start(&t, SMALL_TABLE);
+    id = put(&t, "a/b", &attr, FB_FILES_NEW);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fb_files_put_aside(t.files, 3, "a/b", &other, &aside), 0);
+        assert_false(fb_files_current(t.files, aside));
+        assert_string_equal(fb_files_path(t.files, aside, NULL), "a/b");
+        assert_int_equal(fb_files_version(t.files, aside)->size, 7);
+        assert_int_equal(fb_files_find(t.files, 3, "a/b"), i == 0 ? id : 0);
+        assert_int_equal(records(&t), i == 0 ? 2 : 1);
+        fb_files_unref(t.files, aside, 1);
+        if (i == 0) {
+            assert_int_equal(fb_files_remove(t.files, 3, "a/b"), id);
+            fb_files_unref(t.files, id, 3);
+        }
+    }
+    assert_int_equal(records(&t), 0);
+    stop(&t);
+}
+
 static void test_adopt(void **state)
 {
     struct table t;
@@ -535,11 +562,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outcomes),   cmocka_unit_test(test_directories),
-        cmocka_unit_test(test_adopt),      cmocka_unit_test(test_long_paths),
-        cmocka_unit_test(test_reclaim),    cmocka_unit_test(test_classes_share),
-        cmocka_unit_test(test_items_hold), cmocka_unit_test(test_visit),
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_outcomes),      cmocka_unit_test(test_directories),
+        cmocka_unit_test(test_aside),         cmocka_unit_test(test_adopt),
+        cmocka_unit_test(test_long_paths),    cmocka_unit_test(test_reclaim),
+        cmocka_unit_test(test_classes_share), cmocka_unit_test(test_items_hold),
+        cmocka_unit_test(test_visit),         cmocka_unit_test(test_model),
+        cmocka_unit_test(test_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

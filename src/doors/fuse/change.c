@@ -210,7 +210,7 @@ void fb_publish(struct fb_change *change, const struct fb_source_job *job)
     if (!path)
         return;
     /* The name leads to the new version from now on. */
-    fb_live_close(handle);
+    fb_live_unname(mount, handle->id);
     if (fb_cache_learn(mount->volume, path, &job->attr, change->asked, &id) == 0) {
         if (job->data)
             fb_cache_fill(mount->volume, id, (const uint8_t *)job->data, job->data_len);

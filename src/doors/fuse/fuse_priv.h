@@ -8,6 +8,7 @@
  *     mountpoint.c dead mounts, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
  *     live.c       those that programs change here, and what is open for writing
+ *     claim.c      who writes an object has an inode of its own
  *     change.c     the frame of every change
  *     notify.c     telling the kernel to forget
  *     shed.c       keeping what it knows within the file table
@@ -53,6 +54,8 @@
 #define FB_FUSE_LINGER_CPUS    4u  /* from here on threads linger; on fewer see lone.c */
 #define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
 #define FB_FUSE_LIVE_BUCKETS   1024u
+#define FB_FUSE_CLAIMS_MAX     64u
+#define FB_FUSE_CLAIM_NS       (60 * 1000000000LL) /* a program that was killed does not come back */
 #define FB_FUSE_WRITE_MAX      (1u << 20)
 #define FB_FUSE_BYTES_MAX      (64u * FB_FUSE_WRITE_MAX) /* being written; no more is taken in */
 #define FB_FUSE_COPY_MAX       (64u << 10) /* a smaller write is copied rather than taken over */
@@ -162,6 +165,7 @@ struct fb_mount {
     struct fuse_session *session;
     uint32_t root;             /* record of the root, with a reference */
     bool no_open;              /* OPEN is answered ENOSYS */
+    bool direct;               /* what is written takes its place as a whole: see claim.c */
     _Atomic bool parallel_due; /* the next answer is that to INIT: see session.c */
     bool no_prune; /* the kernel lacks FUSE_NOTIFY_PRUNE; the notifier's own, with the next two */
     unsigned shed_part;
@@ -182,7 +186,9 @@ struct fb_mount {
         dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
     struct fb_mutex lives_lock;
     struct fb_lives *lives;
-    struct fb_list handles;       /* open for writing, likewise */
+    struct fb_list handles; /* open for writing, likewise */
+    struct fb_list claims;  /* oldest first; also under lives_lock */
+    _Atomic unsigned claim_count;
     _Atomic uint64_t live_count;  /* nodes */
     _Atomic uint64_t bytes_taken; /* of writes, and reads of live nodes, under way */
     /* Directories whose listing the kernel may have cached: id << 32 | hash of the version. */
@@ -260,12 +266,14 @@ static inline struct fb_handle *fb_handle_of(const struct fuse_file_info *fi)
  * has now. */
 void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
                    const struct fb_attr *attr);
-/* It is open for writing, by this handle. -ENOMEM. */
+/* It is open for writing, by this handle; `named`: and its name leads to it. -ENOMEM. */
 FB_MUST_CHECK int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
-                               const struct fb_attr *attr);
+                               const struct fb_attr *attr, bool named);
 /* The same for a file that was made, or that nobody knew. *ret_id has a reference. */
 FB_MUST_CHECK int fb_live_create(struct fb_handle *handle, const char *path,
                                  const struct fb_attr *attr, uint32_t *ret_id);
+/* Its name leads elsewhere from now on. */
+void fb_live_unname(struct fb_mount *mount, uint32_t id);
 /* No longer open by this handle; also when it made nothing live. */
 void fb_live_close(struct fb_handle *handle);
 /* The kernel does not know the node any more. */
@@ -288,6 +296,8 @@ void fb_live_view_end(struct fb_live_view *view);
 FB_MUST_CHECK int fb_live_lookup(struct fb_mount *mount, const char *path, uint32_t parent,
                                  uint32_t *ret_id, struct fb_handle **ret_handle);
 bool fb_live_has_name(struct fb_mount *mount, const char *path);
+/* Somebody writes a file that has, or is to have, this path. */
+bool fb_live_is_written(struct fb_mount *mount, const char *path);
 
 /* `file`: the one that was moved, or FB_FILE_NONE: a directory, or nobody knows. */
 void fb_live_moved(struct fb_mount *mount, const char *from, const char *to, bool exchange,
@@ -305,6 +315,17 @@ static inline bool fb_is_live(struct fb_mount *mount, uint32_t id)
     return atomic_load_explicit(&mount->live_count, memory_order_relaxed) > 0 &&
            (fb_node_flags(mount->nodes, id) & FB_NODE_LIVE);
 }
+
+/* ---- claim.c ---- */
+
+/* Refuses the request (ESTALE), upon which the kernel looks the node's name up again and comes back
+ * with a node for this caller alone. */
+void fb_claim(fuse_req_t req, uint32_t id);
+/* LOOKUP by one that was refused; true: it has been answered. */
+FB_MUST_CHECK bool fb_claim_lookup(fuse_req_t req, uint32_t parent, const char *path);
+/* True once: the node was made for the caller. */
+FB_MUST_CHECK bool fb_claim_take(fuse_req_t req, uint32_t id);
+void fb_claims_end(struct fb_mount *mount);
 
 /* ---- change.c ---- */
 
@@ -503,7 +524,7 @@ void fb_open_for_writing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_
 void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
                  struct fuse_file_info *fi);
 /* Takes the view's handle over. */
-void fb_live_read(fuse_req_t req, size_t size, off_t off, struct fb_live_view *view);
+void fb_live_read(fuse_req_t req, uint32_t id, size_t size, off_t off, struct fb_live_view *view);
 void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 void fb_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);

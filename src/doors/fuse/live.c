@@ -21,9 +21,10 @@
  * A directory that is moved, and every node below it that the kernel knows, lives on under the new
  * path; so does what programs have open there.
  *
- * Handles of `direct` files (source/source.h) make nothing live: what they write is seen when it is
- * complete, as a new version. Only a file that such a handle made has no version before that: its
- * node is live, and has the name, until then.
+ * Where files are `direct` (source/source.h) nothing that somebody reads becomes live, as it stays
+ * the version that it is: its node only follows when it is moved. What is live there is the node of
+ * a writer, which is the writer's own (claim.c). Its name leads elsewhere, unless there was nothing
+ * of that name before; then it has it until it is complete.
  *
  * Lock: lives_lock (FB_RANK_LIVE) guards table, entries and the lists of handles; the node table is
  * used under it.
@@ -144,8 +145,10 @@ static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path
     struct live *live = find(mount, id);
     char *copy;
 
-    if (live)
+    if (live) {
+        fb_node_set_flags(mount->nodes, id, FB_NODE_LIVE, 0);
         return live;
+    }
     live = fb_alloc(sizeof *live);
     copy = live ? fb_strdup(path) : NULL;
     if (!copy) {
@@ -179,7 +182,7 @@ void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
 }
 
 int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
-                 const struct fb_attr *attr)
+                 const struct fb_attr *attr, bool named)
 {
     struct fb_mount *mount = handle->mount;
     struct live *live;
@@ -188,7 +191,7 @@ int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
     live = obtain(mount, id, path, attr);
     if (live) {
         handle->id = id;
-        live->named = live->path != NULL;
+        live->named |= named && live->path;
         fb_list_push_back(&live->writers, &handle->live_link);
     }
     fb_mutex_unlock(&mount->lives_lock);
@@ -216,7 +219,7 @@ int fb_live_create(struct fb_handle *handle, const char *path, const struct fb_a
         rc = fb_cache_learn(mount->volume, path, attr, fb_cache_moment(mount->volume, path), &id);
     if (rc < 0)
         return rc;
-    rc = fb_live_open(handle, id, path, attr);
+    rc = fb_live_open(handle, id, path, attr, true);
     fb_cache_changed(mount->volume, path, attr);
     if (rc < 0)
         fb_files_unref(mount->files, id, 1);
@@ -225,6 +228,17 @@ int fb_live_create(struct fb_handle *handle, const char *path, const struct fb_a
 }
 
 /* ---- and no longer ---- */
+
+void fb_live_unname(struct fb_mount *mount, uint32_t id)
+{
+    struct live *live;
+
+    fb_mutex_lock(&mount->lives_lock);
+    live = find(mount, id);
+    if (live)
+        live->named = false;
+    fb_mutex_unlock(&mount->lives_lock);
+}
 
 void fb_live_close(struct fb_handle *handle)
 {
@@ -310,6 +324,23 @@ int fb_live_lookup(struct fb_mount *mount, const char *path, uint32_t parent, ui
     return rc;
 }
 
+bool fb_live_is_written(struct fb_mount *mount, const char *path)
+{
+    bool written = false;
+    struct fb_list *it, *tmp;
+
+    if (atomic_load_explicit(&mount->live_count, memory_order_relaxed) == 0)
+        return false;
+    fb_mutex_lock(&mount->lives_lock);
+    FB_LIST_FOREACH (it, tmp, path_bucket(mount, path)) {
+        const struct live *live = FB_LIST_ENTRY(it, struct live, path_link);
+
+        written |= !fb_list_empty(&live->writers) && strcmp(live->path, path) == 0;
+    }
+    fb_mutex_unlock(&mount->lives_lock);
+    return written;
+}
+
 bool fb_live_has_name(struct fb_mount *mount, const char *path)
 {
     bool named;
@@ -345,6 +376,13 @@ const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_M
 
 /* ---- names that change ---- */
 
+/* What is being written there is not the file that has the name: it will be, when it is complete,
+ * whatever has become of that one. */
+static bool stays(const struct fb_mount *mount, const struct live *live)
+{
+    return mount->direct && !live->named && !fb_list_empty(&live->writers);
+}
+
 /* Where `path` lies after `from` has become `to`: malloc'd, or NULL when it lies elsewhere. */
 static char *moved_path(const char *path, const char *from, const char *to)
 {
@@ -360,7 +398,7 @@ static void move_one(struct fb_mount *mount, struct live *live, const char *from
 {
     char *path;
 
-    if (!live->path)
+    if (!live->path || stays(mount, live))
         return;
     path = moved_path(live->path, from, to);
     if (!path && exchange)
@@ -453,7 +491,7 @@ void fb_live_removed(struct fb_mount *mount, const char *path)
     FB_LIST_FOREACH (it, tmp, path_bucket(mount, path)) {
         struct live *live = FB_LIST_ENTRY(it, struct live, path_link);
 
-        if (strcmp(live->path, path) == 0)
+        if (strcmp(live->path, path) == 0 && !stays(mount, live))
             set_path(mount, live, NULL);
     }
     fb_mutex_unlock(&mount->lives_lock);

@@ -46,6 +46,7 @@ static void release(struct fb_mount *mount)
     if (mount->volume)
         fb_volume_detach(mount->volume);
     fb_notifier_destroy(mount->notifier);
+    fb_claims_end(mount);
     if (mount->nodes)
         fb_nodes_visit(mount->nodes, FB_NODE_ANY_PARENT, drop, mount);
     if (mount->root != FB_FILE_NONE)
@@ -82,6 +83,7 @@ static int build(struct fb_cache *cache, const struct fb_mount_config *config,
     fb_list_init(&mount->dirs);
     fb_mutex_init(&mount->lives_lock, FB_RANK_LIVE);
     fb_list_init(&mount->handles);
+    fb_list_init(&mount->claims);
     if (fb_mount_is_static(mount))
         mount->config.read_only = true;
     if (!mount->config.fs_name || fb_nodes_create(&mount->nodes) < 0 ||
@@ -117,6 +119,7 @@ static int attach(struct fb_mount *mount, struct fb_source *source, struct fb_er
     rc = fb_volume_attach(mount->cache, source, &config, &mount->volume, err);
     if (rc < 0)
         return rc;
+    mount->direct = fb_source_is_direct(source);
     rc = fb_cache_stat(mount->volume, "", &mount->root, &attr);
     if (rc < 0)
         return fb_error_set(err, rc, "cannot read %s: %s", mount->config.fs_name, fb_strerror(rc));

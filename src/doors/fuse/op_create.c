@@ -2,8 +2,8 @@
  * CREATE, and OPEN for writing: a handle of the source, and a node that is live from now on.
  *
  * Its pages are not kept from before, and it has no direct I/O, so programs can map it and write to
- * the mapping. A `direct` file has direct I/O: what is written to it must not show in the pages of
- * the version that others read.
+ * the mapping. A `direct` file has direct I/O, as nothing of it can be read back once it was sent;
+ * and its node is not the one that others read (claim.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -121,7 +121,8 @@ static int take_open(struct fb_change *change, struct fb_source_job *job)
     bool append = (change->fi.flags & O_APPEND) != 0;
     int rc;
 
-    if (!same_file(mount, change->id, &job->attr)) {
+    /* A node that was made for this open is whatever is opened. */
+    if (!mount->direct && !same_file(mount, change->id, &job->attr)) {
         fb_source_close_handle(mount, job->handle);
         return -ESTALE;
     }
@@ -130,10 +131,9 @@ static int take_open(struct fb_change *change, struct fb_source_job *job)
         fb_source_close_handle(mount, job->handle);
         return -ENOMEM;
     }
-    if (change->handle->direct)
-        return 0;
-    rc = fb_live_open(change->handle, change->id, job->path, &job->attr);
-    fb_changed_file(mount, job->path, &job->attr);
+    rc = fb_live_open(change->handle, change->id, job->path, &job->attr, !change->handle->direct);
+    if (!change->handle->direct)
+        fb_changed_file(mount, job->path, &job->attr);
     return rc;
 }
 
@@ -145,6 +145,8 @@ static void opened(struct fb_change *change, struct fb_source_job *job)
         rc = take_open(change, job);
     else if (rc == -ENOENT || rc == -ENOTDIR)
         rc = -ESTALE; /* the kernel looks the name up anew */
+    if (rc == -ESTALE)
+        fb_cache_forget(change->mount->volume, job->path);
     if (rc < 0) {
         if (change->handle)
             drop(change->handle);
@@ -167,6 +169,10 @@ void fb_open_for_writing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_
 
     if (!path) {
         fuse_reply_err(req, ESTALE);
+        return;
+    }
+    if (mount->direct && !fb_claim_take(req, id)) {
+        fb_claim(req, id);
         return;
     }
     change = fb_change_new(req, FB_SOURCE_OPEN, path, &job);

@@ -4,6 +4,7 @@
  * by descriptor.) Directories and links are asked for anew once they have outlived the TTL.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
@@ -36,8 +37,21 @@ struct live_request {
     struct fb_mount *mount;
     fuse_req_t req;
     _Atomic bool interrupted;
+    uint32_t id;
     struct fb_live_view view;
 };
+
+/* By path, it may be another file by now. */
+static bool is_other(const struct live_request *r, const struct fb_attr *now)
+{
+    struct fb_mount *mount = r->mount;
+    const struct fb_version *version = fb_files_version(mount->files, r->id);
+
+    if (!mount->direct)
+        return now->ino != r->view.ino || now->dev != r->view.dev;
+    return now->version.size != version->size || now->version.tag[0] != version->tag[0] ||
+           now->version.tag[1] != version->tag[1];
+}
 
 static void live_done(struct fb_source_job *job)
 {
@@ -46,10 +60,7 @@ static void live_done(struct fb_source_job *job)
     int rc = job->result;
 
     fb_interruptible(r->req, NULL);
-    /* By path, it may be another file by now. */
-    if (rc == -ENOENT || rc == -ENOTDIR ||
-        (rc == 0 && !r->view.handle &&
-         (job->attr.ino != r->view.ino || job->attr.dev != r->view.dev)))
+    if (rc == -ENOENT || rc == -ENOTDIR || (rc == 0 && !r->view.handle && is_other(r, &job->attr)))
         rc = -ESTALE;
     if (rc < 0)
         fuse_reply_err(r->req, -rc);
@@ -61,7 +72,7 @@ static void live_done(struct fb_source_job *job)
 }
 
 /* Takes the view over. */
-static void ask_source(fuse_req_t req, struct fb_live_view *view)
+static void ask_source(fuse_req_t req, uint32_t id, struct fb_live_view *view)
 {
     struct fb_mount *mount = fb_mount_of(req);
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, view->handle ? NULL : view->path);
@@ -74,11 +85,16 @@ static void ask_source(fuse_req_t req, struct fb_live_view *view)
         fb_live_view_end(view);
         return;
     }
-    *r = (struct live_request){.mount = mount, .req = req, .view = *view};
+    *r = (struct live_request){.mount = mount, .req = req, .id = id, .view = *view};
     if (view->handle)
         job->handle = view->handle->source;
     fb_interruptible(req, &r->interrupted);
     fb_job_submit(mount, job, &caller, &r->interrupted, live_done, r);
+}
+
+static bool is_unmoved(struct fb_mount *mount, uint32_t id, const char *path)
+{
+    return strcmp(path, fb_files_path(mount->files, id, NULL)) == 0;
 }
 
 /* True: it has been answered, or will be. */
@@ -94,15 +110,18 @@ static bool answer_live(fuse_req_t req, uint32_t id, struct fb_handle *own)
     } else if (!fb_live_get(mount, id, &view)) {
         return false;
     }
-    if (view.handle || view.path) {
-        ask_source(req, &view);
+    if (view.handle || (view.path && !(mount->direct && is_unmoved(mount, id, view.path)))) {
+        ask_source(req, id, &view);
     } else {
         struct fb_attr attr;
 
-        /* Removed; nobody can tell more than what was known. */
+        /* Removed, nobody can tell more than what was known; and a node made for a writer is what
+         * it was made from, before and after. */
         fb_files_attr(mount->files, id, &attr);
-        attr.nlink = 0;
+        if (!view.path)
+            attr.nlink = 0;
         fb_reply_live_attr(req, &attr);
+        fb_live_view_end(&view);
     }
     return true;
 }

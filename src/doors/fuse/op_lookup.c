@@ -17,12 +17,14 @@ struct lookup_request {
     char path[];
 };
 
-/* The kernel may believe in an absence, too, but not for long: somebody may wait for the file. */
-static void reply_absent(struct fb_mount *mount, fuse_req_t req)
+/* The kernel may believe in an absence, too, but not for long: somebody may wait for the file; and
+ * not when somebody writes what will be there. */
+static void reply_absent(struct fb_mount *mount, fuse_req_t req, const char *path)
 {
     struct fuse_entry_param entry = {.ino = 0};
 
-    entry.entry_timeout = (double)mount->config.metadata_ttl_ns * 1e-9;
+    if (!fb_live_is_written(mount, path))
+        entry.entry_timeout = (double)mount->config.metadata_ttl_ns * 1e-9;
     if (!fb_mount_is_static(mount) && entry.entry_timeout > FB_FUSE_NEGATIVE_MAX_S)
         entry.entry_timeout = FB_FUSE_NEGATIVE_MAX_S;
     if (entry.entry_timeout <= 0)
@@ -76,7 +78,7 @@ static void lookup_done(struct fb_lookup *lookup)
     if (lookup->result == 0)
         reply_entry(r);
     else if (lookup->result == -ENOENT)
-        reply_absent(mount, r->req);
+        reply_absent(mount, r->req, r->path);
     else
         fuse_reply_err(r->req, -lookup->result);
     if (lookup->result == -ENOMEM)
@@ -157,7 +159,9 @@ void fb_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     char path[FB_PATH_MAX];
     size_t size;
 
-    if (!fb_child_path(req, parent, name, path) || lookup_live(req, fb_parent_of(parent), path))
+    if (!fb_child_path(req, parent, name, path) ||
+        fb_claim_lookup(req, fb_parent_of(parent), path) ||
+        lookup_live(req, fb_parent_of(parent), path))
         return;
     size = strlen(path) + 1;
     r = fb_request_new(mount, sizeof *r + size);

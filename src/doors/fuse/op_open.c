@@ -13,8 +13,9 @@
  * There is nothing to release: an open file is a node the kernel knows. RELEASE does nothing, and
  * FLUSH is not sent (by kernels before 5.18 it is, and does nothing).
  *
- * A live node is opened while a program writes to it; after that its name leads elsewhere. To open
- * for writing is in op_create.c.
+ * A live node is opened while a program writes to it; after that its name leads elsewhere. What is
+ * written as a whole is not there before it is complete: EBUSY. To open for writing is in
+ * op_create.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +57,9 @@ static void open_live(fuse_req_t req, struct fb_live_view *view)
     struct fb_mount *mount = fb_mount_of(req);
     struct fuse_file_info fi = {.fh = 0, .noflush = 1, .direct_io = mount->config.bypass};
 
-    if (view->named)
+    if (mount->direct && view->handle)
+        fuse_reply_err(req, EBUSY); /* it is not complete */
+    else if (view->named)
         fuse_reply_open(req, &fi);
     else
         fuse_reply_err(req, ESTALE);
@@ -81,6 +84,7 @@ void fb_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     if (fb_live_get(mount, id, &view)) {
+        (void)!fb_claim_take(req, id); /* made for a writer that did not come */
         open_live(req, &view);
         return;
     }

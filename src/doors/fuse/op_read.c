@@ -58,7 +58,7 @@ static void read_live(fuse_req_t req, uint32_t file, struct fb_handle *own, size
         (void)!fb_live_get(fb_mount_of(req), file, &view);
     }
     if (view.handle || view.path)
-        fb_live_read(req, size, off, &view);
+        fb_live_read(req, file, size, off, &view);
     else
         fuse_reply_err(req, ESTALE);
     fb_live_view_end(&view);

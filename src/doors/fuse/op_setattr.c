@@ -32,7 +32,7 @@ static void changed(struct fb_change *change, const struct fb_source_job *job)
     struct fb_attr known;
 
     fb_files_attr(mount->files, change->id, &known);
-    if (!path || (change->handle && change->handle->direct))
+    if (!path || mount->direct)
         return;
     if (!S_ISREG(known.mode)) {
         fb_cache_forget(mount->volume, path);
@@ -45,9 +45,31 @@ static void changed(struct fb_change *change, const struct fb_source_job *job)
     fb_changed_file(mount, path, now);
 }
 
+/* An object of another size is another version; all else changes nothing. */
+static void resized(struct fb_change *change, const struct fb_source_job *job)
+{
+    struct fb_mount *mount = change->mount;
+    uint32_t id;
+
+    if (job->result == 0 &&
+        fb_cache_learn(mount->volume, job->path, &job->attr, change->asked, &id) == 0)
+        fb_files_unref(mount->files, id, 1);
+    else
+        fb_cache_forget(mount->volume, job->path);
+    fb_changed_parent(mount, job->path);
+}
+
 static void set_done(struct fb_change *change, struct fb_source_job *job)
 {
+    struct fb_mount *mount = change->mount;
+
     changed(change, job);
+    if (mount->direct && !change->handle) {
+        if (job->set & FB_SET_SIZE)
+            resized(change, job);
+        else if (job->result == 0)
+            fb_files_attr(mount->files, change->id, &job->attr); /* of the version that it is */
+    }
     if (job->result == 0)
         fb_reply_live_attr(change->req, &job->attr);
     else
@@ -65,8 +87,10 @@ static struct fb_change *begin(fuse_req_t req, fuse_ino_t ino, enum fb_source_op
     char buf[FB_PATH_MAX];
     const char *path = handle ? NULL : fb_node_path(mount, id, buf, NULL);
 
-    if (!handle && !path && fb_live_get(mount, id, &view) && view.handle) {
-        handle = view.handle; /* removed, and open for writing */
+    /* Removed, and open for writing; or a writer's own node. */
+    if (!handle && (!path || mount->direct) && fb_live_get(mount, id, &view) && view.handle) {
+        handle = view.handle;
+        path = NULL;
     } else if (!handle && !path) {
         fb_live_view_end(&view);
         fuse_reply_err(req, ESTALE);
@@ -84,12 +108,32 @@ static struct fb_change *begin(fuse_req_t req, fuse_ino_t ino, enum fb_source_op
     return change;
 }
 
+/* What is cut here must not be what others read. */
+static bool needs_own(fuse_req_t req, fuse_ino_t ino)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    uint32_t id = fb_file_of(mount, ino);
+    struct fb_live_view view;
+    bool written;
+
+    if (!mount->direct)
+        return false;
+    written = fb_live_get(mount, id, &view) && view.handle;
+    fb_live_view_end(&view);
+    return !written && !fb_claim_take(req, id);
+}
+
 void fb_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set,
                    struct fuse_file_info *fi)
 {
     struct fb_source_job *job;
-    struct fb_change *change = begin(req, ino, FB_SOURCE_SETATTR, fb_handle_of(fi), &job);
+    struct fb_change *change;
 
+    if ((to_set & FUSE_SET_ATTR_SIZE) && !fb_handle_of(fi) && needs_own(req, ino)) {
+        fb_claim(req, fb_file_of(fb_mount_of(req), ino));
+        return;
+    }
+    change = begin(req, ino, FB_SOURCE_SETATTR, fb_handle_of(fi), &job);
     if (!change)
         return;
     for (unsigned i = 0; i < FB_ARRAY_SIZE(sets); i++)

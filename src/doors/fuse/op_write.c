@@ -73,6 +73,7 @@ struct live_read {
     uint64_t dev;
     uint64_t ino;
     size_t size;
+    bool one_version; /* which the source checks */
 };
 
 /* By path, it may be another file by now. A file that is being written by somebody else shows
@@ -80,7 +81,7 @@ struct live_read {
  * */
 static int verdict(const struct live_read *r, const struct fb_source_job *job)
 {
-    if (r->handle || (job->result < 0 && job->result != -ESTALE))
+    if (r->handle || r->one_version || (job->result < 0 && job->result != -ESTALE))
         return job->result == -ENOENT || job->result == -ENOTDIR ? -ESTALE : job->result;
     return job->attr.ino == r->ino && job->attr.dev == r->dev ? 0 : -ESTALE;
 }
@@ -102,7 +103,7 @@ static void live_read_done(struct fb_source_job *job)
     fb_request_free(mount, r);
 }
 
-void fb_live_read(fuse_req_t req, size_t size, off_t off, struct fb_live_view *view)
+void fb_live_read(fuse_req_t req, uint32_t id, size_t size, off_t off, struct fb_live_view *view)
 {
     struct fb_mount *mount = fb_mount_of(req);
     struct fb_source_job *job =
@@ -125,8 +126,13 @@ void fb_live_read(fuse_req_t req, size_t size, off_t off, struct fb_live_view *v
                             .dev = view->dev,
                             .ino = view->ino,
                             .handle = fb_steal(view->handle)};
-    if (r->handle)
+    if (r->handle) {
         job->handle = r->handle->source;
+    } else if (mount->direct) {
+        r->one_version = true;
+        job->expected = *fb_files_version(mount->files, id);
+        job->expect = &job->expected;
+    }
     job->offset = (uint64_t)off;
     job->iov[0] = (struct iovec){.iov_base = job->memory, .iov_len = size};
     job->iov_count = 1;
