@@ -1,7 +1,10 @@
 /*
  * policy/alloc.h - space for each stream, by what a little more of it would save (IGTCache, 3.3).
  *
- * Marginal benefit B: bytes of transfer saved per second and byte of space, so 1/s.
+ * Marginal benefit B: bytes of transfer saved per second and byte of space, so 1/s; times what a
+ * byte costs. The paper leaves that out: then space goes to large items, which a far source brings
+ * as quickly as small ones. An item of s bytes takes latency + s / bandwidth, so a byte of it
+ * costs 1 + latency * bandwidth / s times what one of an endless item does.
  *
  *     sequential  0: nothing is read twice
  *     random      1 / (g n): an item held saves one transfer an epoch of n items, g seconds apart;
@@ -15,14 +18,16 @@
  *
  * A round, every 60 s:
  *
- *     1 what a stream cannot use is free: an ended one's all, what is beyond a stream's data, and
- *       of those with no benefit what they do not use
+ *     1 what a stream cannot use is free: an ended one's all, what is beyond a stream's data, of
+ *       those with no benefit what they do not use, of sequential ones all but the minimum
  *     2 who has less than the minimum share gets it: from what is free, else from who loses least
  *     3 what is free goes to the highest B, as far as it can use it
  *     4 up to 640 MB go from who loses least to the highest B, if that is higher by a tenth
  *
  * Of a skewed stream that never had to evict f is not known: while it is read, it keeps what it
- * uses. Nobody goes below the minimum share. Free space is nobody's loss and moves at once; what
+ * uses. Nobody goes below the minimum share, or all of its data if that is less; minima are half of
+ * the cache at most. A skewed stream, which no policy serves better than LRU does, does not go
+ * below what it would have if all of the cache were one LRU (policy/shadow.h). Free space is nobody's loss and moves at once; what
  * is moved from one to another moves in steps, since B is an estimate and evicting is not undone.
  * Streams over their quota evict by themselves (policy/keep.h). Pure.
  */
@@ -55,6 +60,8 @@ struct fb_alloc_stream {
     double gap_s;        /* g */
     double rate;         /* lambda, requests per second */
     double ghost_share;  /* f */
+    double cost;         /* of a byte; 0 counts as 1 */
+    uint64_t fair_bytes; /* what it would have if all of the cache were one LRU */
     uint64_t used_bytes;
     uint64_t quota_bytes; /* in and out */
     double benefit;       /* out */

@@ -10,16 +10,18 @@ static bool holds_all(const struct fb_alloc_stream *s)
 /* What the last bit of space that it has saves. */
 static double loss(const struct fb_alloc_stream *s)
 {
+    double cost = s->cost > 0 ? s->cost : 1;
+
     if (s->has_ended)
         return 0;
     switch (s->pattern) {
     case FB_PATTERN_RANDOM:
     case FB_PATTERN_CYCLIC:
-        return s->gap_s > 0 && s->items ? 1 / (s->gap_s * (double)s->items) : 0;
+        return s->gap_s > 0 && s->items ? cost / (s->gap_s * (double)s->items) : 0;
     case FB_PATTERN_SEQUENTIAL:
         return 0;
     default:
-        return s->rate * s->ghost_share / FB_GHOST_ITEMS;
+        return cost * s->rate * s->ghost_share / FB_GHOST_ITEMS;
     }
 }
 
@@ -36,6 +38,15 @@ static uint64_t need(const struct fb_alloc_stream *s)
     if (s->data_bytes == 0)
         return UINT64_MAX;
     return s->data_bytes > s->quota_bytes ? s->data_bytes - s->quota_bytes : 0;
+}
+
+/* What it never goes below: its share of the minimum, but nobody needs more than there is of its
+ * data; and what is fair. */
+static uint64_t least(const struct fb_alloc_stream *s, uint64_t minimum)
+{
+    uint64_t share = s->data_bytes ? fb_min_u64(minimum, s->data_bytes) : minimum;
+
+    return fb_max_u64(share, s->fair_bytes);
 }
 
 static void update(struct fb_alloc_stream *s)
@@ -60,7 +71,7 @@ static struct fb_alloc_stream *giver(struct fb_alloc_stream *streams, uint32_t c
     for (uint32_t i = 0; i < count; i++) {
         struct fb_alloc_stream *s = &streams[i];
 
-        if (s == but || s->quota_bytes <= minimum || (spare && is_spared(s)))
+        if (s == but || s->quota_bytes <= least(s, minimum) || (spare && is_spared(s)))
             continue;
         if (!best || loss(s) < loss(best) ||
             (loss(s) == loss(best) && s->quota_bytes > best->quota_bytes))
@@ -88,12 +99,14 @@ static void give_back(struct fb_alloc_stream *s, uint64_t minimum)
     update(s);
     if (s->data_bytes)
         most = fb_min_u64(most, s->data_bytes);
-    if (s->benefit <= 0 && !holds_all(s))
+    if (s->pattern == FB_PATTERN_SEQUENTIAL)
+        most = 0;
+    else if (s->benefit <= 0 && !holds_all(s))
         most = fb_min_u64(most, s->used_bytes);
     if (s->has_ended)
         s->quota_bytes = 0;
     else
-        s->quota_bytes = fb_min_u64(s->quota_bytes, fb_max_u64(most, minimum));
+        s->quota_bytes = fb_min_u64(s->quota_bytes, fb_max_u64(most, least(s, minimum)));
     update(s);
 }
 
@@ -103,8 +116,8 @@ static void lift(struct fb_alloc_stream *streams, uint32_t count, uint64_t minim
     for (uint32_t i = 0; i < count; i++) {
         struct fb_alloc_stream *s = &streams[i];
 
-        while (!s->has_ended && s->quota_bytes < minimum) {
-            uint64_t lack = minimum - s->quota_bytes;
+        while (!s->has_ended && s->quota_bytes < least(s, minimum)) {
+            uint64_t lack = least(s, minimum) - s->quota_bytes;
             uint64_t part = fb_min_u64(lack, *spare);
             struct fb_alloc_stream *from;
 
@@ -113,7 +126,7 @@ static void lift(struct fb_alloc_stream *streams, uint32_t count, uint64_t minim
                 from = giver(streams, count, minimum, s, false);
                 if (!from)
                     break;
-                part = fb_min_u64(lack, from->quota_bytes - minimum);
+                part = fb_min_u64(lack, from->quota_bytes - least(from, minimum));
                 from->quota_bytes -= part;
                 update(from);
             }
@@ -158,7 +171,7 @@ static void move(struct fb_alloc_stream *streams, uint32_t count, uint64_t minim
 
         if (!to || !from || to->benefit <= loss(from) * BETTER)
             return;
-        part = fb_min_u64(fb_min_u64(step, need(to)), from->quota_bytes - minimum);
+        part = fb_min_u64(fb_min_u64(step, need(to)), from->quota_bytes - least(from, minimum));
         from->quota_bytes -= part;
         to->quota_bytes += part;
         step -= part;
@@ -175,8 +188,9 @@ void fb_alloc_round(const struct fb_alloc_config *config, struct fb_alloc_stream
 
     for (uint32_t i = 0; i < count; i++)
         living += !streams[i].has_ended;
+    /* At least half of the cache goes where it saves most. */
     if (living)
-        minimum = fb_min_u64(minimum, config->total_bytes / living);
+        minimum = fb_min_u64(minimum, config->total_bytes / living / 2);
     for (uint32_t i = 0; i < count; i++) {
         give_back(&streams[i], minimum);
         held += streams[i].quota_bytes;

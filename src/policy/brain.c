@@ -5,6 +5,8 @@
 
 #include "base/assert.h"
 #include "core/mem.h"
+#include "policy/distinct.h"
+#include "policy/shadow.h"
 #include "policy/ttl.h"
 
 #define PREFETCHERS 64   /* nodes that are prefetched for at a time */
@@ -22,6 +24,9 @@ struct stream {
     uint64_t used;
     uint64_t visit_bytes; /* read in `visits` visits of the node */
     uint64_t visits;
+    struct fb_distinct seen;
+    uint64_t told_bytes; /* of its data set; 0: not told */
+    struct fb_prefetch_pipe pipe;
     struct fb_ghost ghost;
     double rate;
     double ghost_share;
@@ -45,6 +50,7 @@ struct fb_brain {
     struct rule rule[FB_BRAIN_RULES];
     unsigned rules; /* in use */
     struct fb_streams *streams;
+    struct fb_shadow *shadow;
     struct stream stream[FB_BRAIN_STREAMS];
     uint16_t recall[RECALL];
     struct prefetcher prefetcher[PREFETCHERS];
@@ -68,8 +74,10 @@ int fb_brain_new(const struct fb_brain_config *config, struct fb_brain **ret_bra
     struct fb_brain *b = fb_alloc(sizeof *b);
     int rc = b ? fb_streams_new(&config->streams, &b->streams) : -ENOMEM;
 
-    if (rc) {
-        free(b);
+    if (rc == 0)
+        rc = fb_shadow_new(config->alloc.total_bytes, &b->shadow);
+    if (rc < 0) {
+        fb_brain_free(b);
         return rc;
     }
     b->config = *config;
@@ -86,6 +94,7 @@ void fb_brain_free(struct fb_brain *b)
     for (unsigned i = 0; i < FB_BRAIN_RULES; i++)
         free(b->rule[i].path);
     fb_streams_free(b->streams);
+    fb_shadow_free(b->shadow);
     free(b);
 }
 
@@ -184,9 +193,28 @@ static bool info_of(const struct fb_brain *b, const struct stream *s, struct fb_
     return s->node && !is_rule(s->node) && fb_streams_get(b->streams, s->node, info);
 }
 
-static uint64_t data_bytes(const struct stream *s, const struct fb_stream_info *info)
+static uint64_t data_bytes(const struct stream *s)
 {
-    return s->visits ? info->items * (s->visit_bytes / s->visits) : 0;
+    uint64_t seen = fb_distinct_bytes(&s->seen);
+
+    return s->told_bytes > seen ? s->told_bytes : seen;
+}
+
+/* What a byte costs (policy/alloc.h). */
+static double cost_of(const struct stream *s)
+{
+    uint64_t items = fb_distinct_items(&s->seen);
+    double item_bytes = items ? (double)fb_distinct_bytes(&s->seen) / (double)items : 0;
+
+    return item_bytes > 0 ? 1 + s->pipe.latency_s * s->pipe.bytes_per_s / item_bytes : 1;
+}
+
+/* n of the benefit: visits that it takes to read all of the data. */
+static uint64_t visits_for_all(const struct stream *s)
+{
+    return s->visit_bytes
+               ? (uint64_t)((double)data_bytes(s) * (double)s->visits / (double)s->visit_bytes)
+               : 0;
 }
 
 static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
@@ -199,6 +227,15 @@ static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
     if (b->config.no_keep || !info_of(b, s, &info))
         return FB_KEEP_LRU;
     return fb_keep_for((enum fb_pattern)info.verdict.pattern);
+}
+
+/* What LRU would give it, and half as much again: under LRU the others would not read as fast as
+ * they do now, and so would not press as hard. */
+static uint64_t fair_bytes(const struct fb_brain *b, uint32_t stream)
+{
+    uint64_t held = fb_shadow_holds(b->shadow, stream);
+
+    return held + held / 2;
 }
 
 /* What the round of space needs to know, of all that live; their numbers in `number`. */
@@ -217,12 +254,14 @@ static uint32_t describe(const struct fb_brain *b, struct fb_alloc_stream *out, 
         out[count++] = (struct fb_alloc_stream){
             .pattern = (enum fb_pattern)info.verdict.pattern,
             .has_ended = s->has_ended,
-            .data_bytes = data_bytes(s, &info),
-            .items = info.items,
+            .data_bytes = data_bytes(s),
+            .items = visits_for_all(s),
             .gap_s = info.gap_mean_s,
             .rate = s->rate,
             .ghost_share = s->ghost_share,
+            .cost = cost_of(s),
             .is_untried = !s->tried,
+            .fair_bytes = keep_of(b, s) == FB_KEEP_LRU ? fair_bytes(b, i) : 0,
             .used_bytes = s->used,
             .quota_bytes = s->quota,
         };
@@ -374,11 +413,23 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
         share_out(b, 0);
     }
     s->idle_rounds = 0;
+    s->pipe = access->pipe;
     answer->keep = keep_of(b, s);
     fb_ghost_request(&s->ghost, access->key, !access->fact.hit);
+    fb_distinct_add(&s->seen, access->key, access->item_bytes);
+    fb_shadow_access(b->shadow, answer->stream, access->key, access->item_bytes);
     count_bytes(s, &fed, access->item_bytes);
     if (!b->config.no_prefetch)
         look_ahead(b, access, &fed, answer);
+}
+
+void fb_brain_size(struct fb_brain *b, uint32_t stream, uint64_t bytes)
+{
+    bool is_new = b->stream[stream].told_bytes != bytes;
+
+    b->stream[stream].told_bytes = bytes;
+    if (is_new)
+        share_out(b, 0); /* what is free goes to it now */
 }
 
 bool fb_brain_admits(const struct fb_brain *b, uint32_t stream, bool is_ahead, uint64_t item_bytes,
@@ -452,8 +503,10 @@ static void end_streams(struct fb_brain *b, int64_t now_ns)
         } else if (!b->config.no_ttl && fb_ttl_is_over(&info, b->config.ttl_base_ns, now_ns)) {
             s->has_ended = true;
         }
-        if (s->has_ended && s->used == 0)
+        if (s->has_ended && s->used == 0) {
             *s = (struct stream){0};
+            fb_shadow_forget(b->shadow, i);
+        }
     }
 }
 
@@ -502,7 +555,8 @@ bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_str
         .keep = keep_of(b, s),
         .quota_bytes = s->quota,
         .used_bytes = s->used,
-        .data_bytes = data_bytes(s, &info),
+        .data_bytes = data_bytes(s),
+        .told_bytes = s->told_bytes,
         .ttl_ns = fb_ttl_ns(&info, b->config.ttl_base_ns),
         .benefit = s->benefit,
         .accuracy = p->node == s->node ? fb_prefetch_accuracy(&p->state) : 1,

@@ -90,6 +90,7 @@ struct fb_brain_stream {
     uint64_t quota_bytes;
     uint64_t used_bytes;
     uint64_t data_bytes; /* all it reads, about; 0: unknown */
+    uint64_t told_bytes; /* the same, as told by fb_brain_size() */
     uint64_t fill_bytes; /* worth loading now, beyond what it has */
     int64_t ttl_ns;      /* INT64_MAX: none */
     double benefit;
@@ -104,6 +105,10 @@ struct fb_streams *fb_brain_streams(struct fb_brain *brain);
 
 void fb_brain_access(struct fb_brain *brain, const struct fb_brain_access *access,
                      struct fb_brain_answer *ret_answer);
+
+/* How large the stream's data set is, by whoever has listed it. Until then it is taken to be what
+ * was read of it. */
+void fb_brain_size(struct fb_brain *brain, uint32_t stream, uint64_t bytes);
 
 /* free_bytes: what of the cache is empty. is_ahead: it comes of a want. */
 bool fb_brain_admits(const struct fb_brain *brain, uint32_t stream, bool is_ahead,

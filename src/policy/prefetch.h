@@ -103,8 +103,8 @@ bool fb_prefetch_is_paused(const struct fb_prefetch *prefetch, uint64_t visits);
 double fb_prefetch_accuracy(const struct fb_prefetch *prefetch);
 
 /* How many fetches may be begun for prefetch when `demand` and `prefetching` are under way and
- * `most` may be: what demand leaves, and half of it at most, so that a demand read that comes now
- * finds room at once. */
+ * `most` may be: what demand leaves, but for one in eight of all, so that a demand read that comes
+ * now finds room at once. */
 uint32_t fb_prefetch_room(uint32_t most, uint32_t demand, uint32_t prefetching);
 
 #endif

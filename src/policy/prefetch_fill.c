@@ -7,6 +7,7 @@
 #define COUNTED_MAX 256  /* then counts are halved */
 #define PAUSE       1000 /* visits, doubled each time */
 #define PAUSES_MAX  6
+#define SPARED      8 /* one in so many fetches that may be under way is for demand alone */
 
 uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
                           const struct fb_stream_info *stream, uint64_t quota_bytes,
@@ -52,7 +53,10 @@ double fb_prefetch_accuracy(const struct fb_prefetch *p)
 
 uint32_t fb_prefetch_room(uint32_t most, uint32_t demand, uint32_t prefetching)
 {
-    uint32_t left = demand < most ? (most - demand + 1) / 2 : 0;
+    uint32_t spared = (most + SPARED - 1) / SPARED;
+    uint32_t left = demand + spared < most ? most - demand - spared : 0;
 
+    if (left == 0 && demand == 0)
+        left = 1;
     return left > prefetching ? left - prefetching : 0;
 }

@@ -123,7 +123,7 @@ static void who_never_evicted_is_spared(void **state)
     assert_int_equal(s[0].quota_bytes, FB_ALLOC_MINIMUM);
 }
 
-/* Whatever the streams are: never more than there is, nobody below the minimum, and once nothing
+/* Whatever the streams are: never more than there is, nobody below its least, and once nothing
  * changes any more, space stops moving. */
 static void any_streams(void **state)
 {
@@ -146,10 +146,11 @@ static void any_streams(void **state)
                 .rate = 100 * fb_rand_unit(&rand),
                 .ghost_share = fb_rand_unit(&rand),
                 .is_untried = fb_rand_below(&rand, 2),
+                .fair_bytes = fb_rand_below(&rand, config.total_bytes / count / 2),
                 .quota_bytes = fb_rand_below(&rand, 2000) * MB,
             };
         for (unsigned round = 0; round < 100; round++) {
-            uint64_t sum = 0, least = config.total_bytes / count;
+            uint64_t sum = 0, minimum = config.total_bytes / count / 2;
 
             moved = false;
             for (uint32_t i = 0; i < count; i++)
@@ -158,10 +159,15 @@ static void any_streams(void **state)
             for (uint32_t i = 0; i < count; i++) {
                 sum += s[i].quota_bytes;
                 moved = moved || before[i] != s[i].quota_bytes;
-                if (s[i].has_ended)
+                if (s[i].has_ended) {
                     assert_int_equal(s[i].quota_bytes, 0);
-                else
-                    assert_true(s[i].quota_bytes >= fb_min_u64(config.minimum_bytes, least));
+                } else {
+                    uint64_t least = fb_min_u64(config.minimum_bytes, minimum);
+
+                    if (s[i].data_bytes)
+                        least = fb_min_u64(least, s[i].data_bytes);
+                    assert_true(s[i].quota_bytes >= fb_max_u64(least, s[i].fair_bytes));
+                }
             }
             assert_true(sum <= config.total_bytes);
         }

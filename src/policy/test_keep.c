@@ -75,6 +75,8 @@ static void a_silent_job_has_ended(void **state)
     info.verdict.pattern = FB_PATTERN_CYCLIC;
     assert_true(fb_ttl_is_over(&info, FB_TTL_BASE_NS, 88000000000LL));
     info.verdict.pattern = FB_PATTERN_SKEWED;
+    assert_true(fb_ttl_is_over(&info, FB_TTL_BASE_NS, 88000000000LL));
+    info.verdict.pattern = FB_PATTERN_UNKNOWN;
     assert_false(fb_ttl_is_over(&info, FB_TTL_BASE_NS, INT64_MAX));
 }
 

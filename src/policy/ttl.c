@@ -4,8 +4,7 @@ int64_t fb_ttl_ns(const struct fb_stream_info *stream, int64_t base_ns)
 {
     double seconds = stream->gap_mean_s + FB_TTL_DEVIATIONS * stream->gap_sigma_s;
 
-    if (stream->verdict.pattern != FB_PATTERN_RANDOM &&
-        stream->verdict.pattern != FB_PATTERN_CYCLIC)
+    if (stream->verdict.pattern == FB_PATTERN_UNKNOWN)
         return INT64_MAX;
     return base_ns + (int64_t)(seconds * 1e9);
 }

@@ -3,9 +3,9 @@
  *
  * The times between visits are taken for normally distributed; a silence longer than all but one in
  * a hundred of them (2.33 deviations above the mean), and a base of 60 s on top against mere
- * disturbance, means that nobody reads any more: all the stream has leaves. Only random and cyclic
- * streams hold data in the hope of another epoch; what is skewed ages by itself, and what is
- * sequential is gone already. Pure.
+ * disturbance, means that nobody reads any more: all the stream has may leave. The paper says so of
+ * random streams only, since what is skewed ages by itself in its LRU; where each stream has a
+ * share of its own, it does not. Pure.
  */
 #ifndef FB_POLICY_TTL_H
 #define FB_POLICY_TTL_H
