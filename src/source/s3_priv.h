@@ -5,8 +5,8 @@
  *     s3_look.c     what a path is: HEAD and a listing of one key; STAT
  *     s3_read.c     READ
  *     s3_dir.c      OPENDIR, READDIR
- *     s3_write.c    files being written: OPEN, WRITE, COMMIT
- *     s3_change.c   everything else that changes the bucket
+ *     s3_file.h     files being written: OPEN, WRITE, COMMIT
+ *     s3_change.c, s3_rename.c, s3_setattr.c: everything else that changes the bucket
  *     s3_http.c     requests    s3_sign.c, s3_creds.c, s3_xml.c, s3_key.c, s3_parts.c: their parts
  *
  * All of it runs on the loop (s3_http.h), one step at a time, so nothing here takes a lock but the
@@ -97,7 +97,7 @@ struct fb_s3_look {
 void fb_s3_look(struct fb_s3 *s3, struct fb_s3_look *look);
 void fb_s3_look_cancel(struct fb_s3_look *look);
 
-/* s3_write.c: attributes of a file that is being written and was not there before; -ENOENT. */
+/* s3_open.c: attributes of a file that is being written and was not there before; -ENOENT. */
 FB_MUST_CHECK int fb_s3_pending_attr(const struct fb_s3 *s3, const char *path,
                                      struct fb_attr *ret_attr);
 FB_MUST_CHECK int fb_s3_handle_attr(const struct fb_s3 *s3, const struct fb_source_handle *handle,
@@ -106,14 +106,16 @@ FB_MUST_CHECK int fb_s3_handle_attr(const struct fb_s3 *s3, const struct fb_sour
 /* Directories that were seen here and have nothing in them: a bucket knows none. */
 bool fb_s3_kept_has(const struct fb_s3 *s3, const char *dir_key);
 void fb_s3_keep_dir(struct fb_s3 *s3, const char *dir_key);
+/* s3_change.c: what was in the key's directory may have been all; it stays one for us. */
+void fb_s3_keep_parent(struct fb_s3 *s3, const char *key);
 void fb_s3_unkeep_dir(struct fb_s3 *s3, const char *dir_key);
 /* A directory was moved, and all below it; `to` does not lie below `from`. */
 void fb_s3_keep_moved(struct fb_s3 *s3, const char *from, const char *to);
 void fb_s3_kept_free(struct fb_s3 *s3);
 
-/* ---- s3_write.c: files being written ---- */
+/* ---- files being written: s3_file.h ---- */
 
-/* s3_dir.c and s3_write.c: the handle whose link in the source's list this is. */
+/* s3_dir.c and s3_open.c: the handle whose link in the source's list this is. */
 struct fb_source_handle *fb_s3_dir_of(struct fb_list *link);
 struct fb_source_handle *fb_s3_file_of(struct fb_list *link);
 bool fb_s3_is_file(const struct fb_s3 *s3, const struct fb_source_handle *handle);
@@ -134,6 +136,8 @@ void fb_s3_pump_files(struct fb_s3 *s3);
 FB_MUST_CHECK int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *job);
 /* True when the file was nowhere but here: there is no object to delete. */
 bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key);
+/* Some file is being written whose key begins with that. */
+bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key);
 /* -ENOENT when there is no such file, or an object of it. */
 FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to);
 

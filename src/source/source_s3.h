@@ -8,7 +8,7 @@
  * written a moment ago may be kept at once. Reads ask for the version they expect (If-Match) and
  * look at what the answer says it is, so parts of two versions never mix.
  *
- * Nothing in an object can be changed in place: writing makes a new one (s3_write.c).
+ * Nothing in an object can be changed in place: writing makes a new one (s3_file.h).
  */
 #ifndef FB_SOURCE_SOURCE_S3_H
 #define FB_SOURCE_SOURCE_S3_H

@@ -409,7 +409,9 @@ static void move_one(struct fb_mount *mount, struct live *live, const char *from
     } else if (path) {
         set_path(mount, live, path);
     } else if (strcmp(live->path, to) == 0) {
-        set_path(mount, live, NULL); /* replaced */
+        live->named = false; /* replaced */
+        if (!stays(mount, live))
+            set_path(mount, live, NULL);
     }
 }
 

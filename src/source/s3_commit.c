@@ -1,0 +1,220 @@
+/*
+ * COMMIT: the object appears. What fits into one part is put; of an upload the last part is sent and
+ * then it is completed. A look at the new object ends it: the version is what the server says.
+ *
+ * When is a file complete? A descriptor may have been duplicated, so a close() is only meant when
+ * it comes from the process that opened the file, and after something was written: a shell that
+ * redirects closes its own copy at once. Otherwise it is the last close that counts, of which
+ * nobody hears the outcome. A process that was killed has not finished its file: nothing appears.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/clock.h"
+#include "core/limits.h"
+#include "core/mem.h"
+#include "source/s3_file.h"
+
+#define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
+
+/* What is still at hand need not be fetched when somebody reads it. */
+static void give_bytes(const struct fb_s3_file *file, struct fb_source_job *job)
+{
+    if (file->sent > 0 || file->size == 0 || file->attr.version.size != file->size)
+        return;
+    job->data = malloc((size_t)file->size);
+    if (!job->data)
+        return;
+    memcpy(job->data, file->buffer, (size_t)file->size);
+    job->data_len = (size_t)file->size;
+}
+
+static void commit_end(struct fb_s3_file *file, int result)
+{
+    struct fb_s3_commit_op *op = fb_steal(file->commit);
+
+    fb_s3_file_live_attr(file, &op->base.job->attr);
+    if (result == 0)
+        give_bytes(file, op->base.job);
+    fb_s3_op_end(&op->base, result);
+    fb_s3_file_pump(file);
+}
+
+static void looked(struct fb_s3_look *look)
+{
+    struct fb_s3_commit_op *op = FB_CONTAINER_OF(look, struct fb_s3_commit_op, look);
+    struct fb_s3_file *file = op->file;
+
+    op->looking = false;
+    /* The source has the bytes. Who cannot see them now sees them later. */
+    if (look->result == 0 && S_ISREG(look->attr.mode)) {
+        file->attr = look->attr;
+        memcpy(file->etag, look->etag, sizeof file->etag);
+    }
+    commit_end(file, 0);
+}
+
+static void committed(struct fb_s3_file *file, const char *etag)
+{
+    struct fb_s3_commit_op *op = file->commit;
+
+    file->dirty = false;
+    file->existed = true;
+    fb_s3_file_attr(file->s3, file->key, file->size, fb_wall_ns(), etag, &file->attr);
+    snprintf(file->etag, sizeof file->etag, "%s", etag);
+    op->looking = true;
+    op->look = (struct fb_s3_look){
+        .path = file->key + strlen(file->s3->prefix),
+        .is_file = true,
+        .deadline_ns = op->base.job->deadline_ns,
+        .done = looked,
+    };
+    fb_s3_look(file->s3, &op->look);
+}
+
+static void put_done(struct fb_s3_call *call)
+{
+    struct fb_s3_file *file = call->arg;
+
+    file->call_out = false;
+    if (call->result < 0) {
+        /* The program is told, and the last close must not do it after all. */
+        fb_s3_file_fail(file, call->result);
+        commit_end(file, file->error);
+        return;
+    }
+    committed(file, call->reply.etag);
+}
+
+static void complete_done(struct fb_s3_call *call)
+{
+    struct fb_s3_file *file = call->arg;
+    int r = call->result;
+
+    file->call_out = false;
+    free(fb_steal(file->body));
+    if (r == 0 && call->answer->document != FB_S3_DOC_COMPLETE)
+        r = -EIO;
+    /* A first try may have come through and its answer not: then there is no such upload. */
+    if (r < 0) {
+        fb_s3_file_fail(file, r == -ENOENT ? -EIO : r);
+        commit_end(file, file->error);
+        return;
+    }
+    file->upload = FB_S3_UPLOAD_OVER;
+    fb_s3_strike_out(file->s3, file->ticket);
+    committed(file, call->answer->etag);
+}
+
+static int complete(struct fb_s3_file *file)
+{
+    size_t room = 128 + (size_t)file->part_count * ETAG_XML_BYTES;
+    size_t at;
+
+    file->body = malloc(room);
+    if (!file->body)
+        return -ENOMEM;
+    at = (size_t)snprintf(file->body, room, "<CompleteMultipartUpload>");
+    for (unsigned i = 0; i < file->part_count; i++)
+        at +=
+            (size_t)snprintf(file->body + at, room - at,
+                             "<Part><PartNumber>%u</PartNumber><ETag>&quot;%s&quot;</ETag></Part>",
+                             i + 1, file->etags[i]);
+    at += (size_t)snprintf(file->body + at, room - at, "</CompleteMultipartUpload>");
+    file->call = (struct fb_s3_call){
+        .method = FB_S3_POST,
+        .key = file->key,
+        .query = {{"uploadId", file->upload_id}},
+        .query_count = 1,
+        .body = file->body,
+        .body_len = at,
+    };
+    fb_s3_file_call(file, complete_done);
+    return 0;
+}
+
+/* The next step of a commit under way. */
+void fb_s3_commit_step(struct fb_s3_file *file)
+{
+    int r = file->error;
+
+    if (file->call_out || file->commit->looking || !fb_list_empty(&file->writes))
+        return;
+    if (r == 0 && file->sent == 0 && file->upload == FB_S3_UPLOAD_NONE) {
+        file->call = (struct fb_s3_call){
+            .method = FB_S3_PUT, .key = file->key, .body = file->buffer, .body_len = file->size};
+        fb_s3_file_call(file, put_done);
+        return;
+    }
+    if (r == 0 && file->upload == FB_S3_UPLOAD_NONE) {
+        fb_s3_upload_begin(file);
+        return;
+    }
+    if (r == 0 && file->copy_old)
+        r = fb_s3_upload_copy(file);
+    if (r == 0 && file->size > file->sent)
+        r = fb_s3_upload_part(file);
+    if (r == 0 && file->parts_out > 0)
+        return;
+    if (r == 0)
+        r = complete(file);
+    if (r < 0) {
+        fb_s3_file_fail(file, r);
+        commit_end(file, file->error);
+    }
+}
+
+static void commit_cancel(struct fb_s3_op *base)
+{
+    struct fb_s3_commit_op *op = FB_CONTAINER_OF(base, struct fb_s3_commit_op, base);
+    struct fb_s3_file *file = op->file;
+
+    if (op->looking)
+        fb_s3_look_cancel(&op->look);
+    fb_s3_file_fail(file, -EIO);
+    file->commit = NULL;
+    fb_s3_op_end(base, -ETIMEDOUT);
+    fb_s3_file_pump(file);
+}
+
+/* Whether this is the close, or fsync, at which the object is to appear. */
+static bool is_meant(struct fb_s3_file *file, const struct fb_source_job *job)
+{
+    uint32_t tid = job->caller.pid;
+    bool own;
+
+    if (job->flags & (FB_COMMIT_SYNC | FB_COMMIT_LAST))
+        return !file->killed;
+    own = fb_task_process(tid) == file->process;
+    if (own && fb_task_is_killed(tid))
+        file->killed = true;
+    return own && !file->killed && file->size > 0;
+}
+
+void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    struct fb_s3_file *file = fb_s3_file_at(job->handle);
+    struct fb_s3_commit_op *op;
+
+    if (file->error < 0 || !file->dirty || file->unlinked || !is_meant(file, job)) {
+        /* Of what has not appeared yet there is nothing to tell. */
+        if (file->dirty)
+            memset(&job->attr, 0, sizeof job->attr);
+        else
+            fb_s3_file_live_attr(file, &job->attr);
+        fb_source_job_finish(job, file->error);
+        return;
+    }
+    if (file->commit) {
+        fb_source_job_finish(job, -EBUSY);
+        return;
+    }
+    op = fb_s3_op_new(s3, job, sizeof *op, commit_cancel);
+    if (!op)
+        return;
+    op->file = file;
+    file->commit = op;
+    fb_s3_commit_step(file);
+}

@@ -1,0 +1,176 @@
+/*
+ * The upload of a file that is longer than a part: begun when the first part is full, parts sent
+ * several at a time, aborted when anything goes wrong. It is completed in s3_commit.c.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "source/s3_file.h"
+
+#define PART_WAIT_NS (120 * FB_NS_PER_S)
+
+static void part_free(struct fb_s3_part *part)
+{
+    part->file->s3->upload_bytes -= part->room;
+    part->file->parts_out--;
+    fb_list_remove(&part->link);
+    free(part->copy_source);
+    free(part->data);
+    free(part);
+}
+
+void fb_s3_file_fail(struct fb_s3_file *file, int error)
+{
+    struct fb_list *it, *tmp;
+
+    if (file->error == 0)
+        file->error = error;
+    FB_LIST_FOREACH (it, tmp, &file->parts) {
+        struct fb_s3_part *part = FB_LIST_ENTRY(it, struct fb_s3_part, link);
+
+        fb_s3_http_cancel(file->s3->http, &part->call);
+        part_free(part);
+    }
+    if (file->call_out)
+        fb_s3_http_cancel(file->s3->http, &file->call);
+    file->call_out = false;
+    if (file->upload == FB_S3_UPLOAD_BEGUN)
+        fb_s3_abort_upload(file->s3, file->key, file->upload_id, file->ticket);
+    if (file->upload != FB_S3_UPLOAD_NONE)
+        file->upload = FB_S3_UPLOAD_OVER;
+}
+
+void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call))
+{
+    file->call.done = done;
+    file->call.arg = file;
+    file->call.deadline_ns = fb_now_ns() + PART_WAIT_NS;
+    file->call_out = true;
+    fb_s3_http_submit(file->s3->http, &file->call);
+}
+
+static int write_down(struct fb_s3_file *file)
+{
+    struct fb_s3 *s3 = file->s3;
+    struct fb_s3_upload upload = {.endpoint = fb_s3_http_base(s3->http),
+                                  .bucket = s3->bucket,
+                                  .key = file->key,
+                                  .id = file->upload_id};
+
+    return s3->journal ? fb_s3_journal_begin(s3->journal, &upload, &file->ticket) : 0;
+}
+
+static void initiated(struct fb_s3_call *call)
+{
+    struct fb_s3_file *file = call->arg;
+    int r = call->result;
+
+    file->call_out = false;
+    if (r == 0 && !call->answer->upload_id[0])
+        r = -EIO;
+    if (r == 0) {
+        snprintf(file->upload_id, sizeof file->upload_id, "%s", call->answer->upload_id);
+        file->upload = FB_S3_UPLOAD_BEGUN;
+        r = write_down(file);
+    }
+    if (r < 0)
+        fb_s3_file_fail(file, r);
+    fb_s3_file_pump(file);
+}
+
+void fb_s3_upload_begin(struct fb_s3_file *file)
+{
+    file->upload = FB_S3_UPLOAD_BEGINNING;
+    file->call = (struct fb_s3_call){
+        .method = FB_S3_POST, .key = file->key, .query = {{"uploads", ""}}, .query_count = 1};
+    fb_s3_file_call(file, initiated);
+}
+
+static void part_done(struct fb_s3_call *call)
+{
+    struct fb_s3_part *part = call->arg;
+    struct fb_s3_file *file = part->file;
+    const char *etag = part->copy_source ? call->answer->etag : call->reply.etag;
+    int r = call->result == 0 && !*etag ? -EIO : call->result;
+
+    if (r == 0)
+        snprintf(file->etags[part->number - 1], sizeof *file->etags, "%s", etag);
+    part_free(part);
+    if (r < 0)
+        fb_s3_file_fail(file, r);
+    fb_s3_file_pump(file);
+    fb_s3_pump_files(file->s3);
+}
+
+static struct fb_s3_part *part_new(struct fb_s3_file *file)
+{
+    struct fb_s3_part *part = fb_alloc(sizeof *part);
+
+    if (part && file->part_count == file->parts_room) {
+        unsigned room = file->parts_room ? file->parts_room * 2 : 16;
+        void *etags = realloc(file->etags, room * sizeof *file->etags);
+
+        if (!etags) {
+            free(part);
+            return NULL;
+        }
+        file->etags = etags;
+        file->parts_room = room;
+    }
+    if (!part)
+        return NULL;
+    part->file = file;
+    part->number = ++file->part_count;
+    snprintf(part->number_text, sizeof part->number_text, "%u", part->number);
+    part->call = (struct fb_s3_call){
+        .method = FB_S3_PUT,
+        .key = file->key,
+        .query = {{"partNumber", part->number_text}, {"uploadId", file->upload_id}},
+        .query_count = 2,
+        .deadline_ns = fb_now_ns() + PART_WAIT_NS,
+        .done = part_done,
+        .arg = part,
+    };
+    fb_list_push_back(&file->parts, &part->link);
+    file->parts_out++;
+    return part;
+}
+
+int fb_s3_upload_part(struct fb_s3_file *file)
+{
+    struct fb_s3_part *part = part_new(file);
+
+    if (!part)
+        return -ENOMEM;
+    part->data = fb_steal(file->buffer);
+    part->room = file->room;
+    part->call.body = part->data;
+    part->call.body_len = (size_t)(file->size - file->sent);
+    file->room = 0;
+    file->sent = file->size;
+    fb_s3_http_submit(file->s3->http, &part->call);
+    return 0;
+}
+
+/* The object as it was becomes the first part of the new one. */
+int fb_s3_upload_copy(struct fb_s3_file *file)
+{
+    struct fb_s3_part *part = part_new(file);
+
+    if (!part)
+        return -ENOMEM;
+    part->copy_source = fb_s3_copy_source(file->s3, file->key);
+    if (!part->copy_source) {
+        part_free(part);
+        return -ENOMEM;
+    }
+    part->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", part->copy_source};
+    part->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", file->etag};
+    part->call.header_count = 2;
+    file->copy_old = false;
+    fb_s3_http_submit(file->s3->http, &part->call);
+    return 0;
+}
