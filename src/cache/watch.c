@@ -13,7 +13,7 @@
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
     if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
-        fb_store_touch(cache->store, access->key, access->loc, access->time_ns);
+        fb_store_touch(cache->store, access->key, access->loc, access->time_ns, NULL);
     fb_steer_watch(cache->steer, access);
 }
 

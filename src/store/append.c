@@ -68,7 +68,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
     /* The table of contents will want path and attributes, however long the segment stays open. */
     if (t->which == 1)
         fb_files_ref(store->files, item->file, 1);
-    rc = fb_segment_reserve(store, t, key, item->length, path_len, &seg, &offset);
+    rc = fb_segment_reserve(store, t, item->lane, key, item->length, path_len, &seg, &offset);
     if (rc != 0) {
         if (t->which == 1)
             fb_files_unref(store->files, item->file, 1);
@@ -84,6 +84,8 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
                  fb_loc_make(atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed),
                              seg->no, offset),
                  item->length, fb_store_now_s(fb_now_coarse_ns()), &displaced);
+    if (item->use.last != 0 || item->use.history != 0)
+        fb_index_use(store->index, key, &item->use);
     fb_segment_finish(store, seg);
     fb_metric_add(&store->metrics, FB_SM_APPENDED, 1);
     fb_metric_add(&store->metrics, FB_SM_APPENDED_BYTES, item->length);

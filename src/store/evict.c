@@ -12,6 +12,7 @@
 #include "core/mem.h"
 #include "store/store_priv.h"
 
+#define LOOK_AHEAD    8 /* entries of the index on their way to us */
 #define FORGET_PASSES 3 /* through the index, for a file with more blocks than that has room */
 
 struct emptying {
@@ -21,7 +22,9 @@ struct emptying {
     uint32_t gen; /* of the locations */
     fb_victim_fn *visit;
     void *arg;
-    struct fb_buffer *buffer; /* for items on a medium, when they are wanted */
+    bool want_data;
+    uint64_t loc;         /* of the item that is visited */
+    struct fb_buffer own; /* for items on a medium, made when the first is wanted */
 };
 
 static bool lies_here(const struct emptying *e, uint64_t loc)
@@ -43,8 +46,14 @@ static void wake(struct fb_store_read *read)
 static const uint8_t *read_item(struct emptying *e, struct fb_pin *pin)
 {
     struct waiting_read w = {
-        .read = {.pin = pin, .length = pin->length, .buffer = e->buffer, .done = wake}};
+        .read = {.pin = pin, .length = pin->length, .buffer = &e->own, .done = wake}};
 
+    /* Not from a pool: giving a buffer back there calls whoever waits for it, and our caller may
+     * hold locks. */
+    if (e->own.data == NULL)
+        e->own.data = aligned_alloc(FB_IO_ALIGN, fb_align_up(e->own.size, FB_IO_ALIGN));
+    if (e->own.data == NULL)
+        return NULL;
     fb_event_init(&w.done);
     fb_store_read(e->store, &w.read);
     fb_event_wait(&w.done);
@@ -59,7 +68,7 @@ static const uint8_t *item_data(struct emptying *e, uint64_t key, uint64_t loc, 
         .key = key, .loc = loc, .length = length, .tier = e->segment->tier, .segment = e->segment};
 
     if (e->which == 1)
-        return e->buffer != NULL ? read_item(e, &pin) : NULL;
+        return read_item(e, &pin);
     memory = atomic_load_explicit(&e->segment->mem, memory_order_relaxed);
     record = (const struct fb_record *)(memory + fb_loc_offset(loc));
     FB_ASSERT(record->key == key && record->length == length);
@@ -71,15 +80,27 @@ static void show(struct emptying *e, const struct fb_index_entry *entry)
 {
     uint32_t file = (uint32_t)(entry->key >> 32);
     struct fb_victim victim = {
-        .item = {.file = file, .block = (uint32_t)entry->key, .length = entry->length},
-        .last_access_s = entry->last_access_s,
-        .accesses = entry->accesses,
+        .item = {.file = file,
+                 .block = (uint32_t)entry->key,
+                 .length = entry->length,
+                 .use = entry->use},
         .other_copy = entry->loc[!e->which] != FB_LOC_NONE,
         .current = fb_files_current(e->store->files, file),
+        .emptying = e,
     };
 
-    victim.item.data = item_data(e, entry->key, entry->loc[e->which], entry->length);
+    e->loc = entry->loc[e->which];
+    if (e->which == 0 || e->want_data)
+        victim.item.data = fb_victim_data(&victim);
     e->visit(e->arg, &victim);
+}
+
+const uint8_t *fb_victim_data(const struct fb_victim *victim)
+{
+    struct emptying *e = victim->emptying;
+
+    return item_data(e, fb_item_key(victim->item.file, victim->item.block), e->loc,
+                     victim->item.length);
 }
 
 static void take_out(struct emptying *e, uint64_t key)
@@ -111,19 +132,14 @@ void fb_segment_empty(struct fb_store *store, struct fb_segment *seg, bool want_
         .gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed) - 1,
         .visit = visit,
         .arg = arg,
+        .want_data = want_data,
+        .own = {.size = fb_store_buffer_bytes(store->block_bytes)},
     };
-    struct fb_buffer own = {.size = fb_store_buffer_bytes(store->block_bytes)};
 
-    /* Not from a pool: giving a buffer back there calls whoever waits for it, and our caller may
-     * hold locks. */
-    if (want_data && visit != NULL && e.which == 1) {
-        own.data = aligned_alloc(FB_IO_ALIGN, fb_align_up(own.size, FB_IO_ALIGN));
-        e.buffer = own.data != NULL ? &own : NULL;
-    }
     for (uint32_t i = 0; i < seg->items; i++)
         if (seg->keys[i] != 0)
             take_out(&e, seg->keys[i]);
-    free(own.data);
+    free(e.own.data);
     fb_segment_emptied(store, seg);
 }
 
@@ -137,6 +153,54 @@ int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data, fb_
         return -EBUSY;
     fb_metric_add(&store->metrics, FB_SM_EVICTED, 1);
     fb_segment_empty(store, seg, want_data, visit, arg);
+    return 0;
+}
+
+/* ---- looking ---- */
+
+/* Keeps a sealed segment's list of keys: SEALED -> DYING needs the lock, and frees the list only
+ * once nobody has a pin. */
+static bool hold_sealed(struct fb_store *store, struct fb_segment *seg)
+{
+    struct fb_store_tier *t = fb_segment_tier(store, seg);
+    bool sealed;
+
+    fb_mutex_lock(&t->lock);
+    sealed = seg->state == FB_SEGMENT_SEALED;
+    if (sealed)
+        atomic_fetch_add(&seg->pins, 1);
+    fb_mutex_unlock(&t->lock);
+    return sealed;
+}
+
+static void look_at(struct fb_store *store, const struct fb_segment *seg, unsigned which,
+                    uint64_t key, fb_store_item_fn *visit, void *arg)
+{
+    struct fb_index_entry e;
+
+    if (key != 0 && fb_index_get(store->index, key, &e) && e.loc[which] != FB_LOC_NONE &&
+        fb_loc_segment(e.loc[which]) == seg->no)
+        visit(arg, key, e.length, &e.use);
+}
+
+int fb_store_visit(struct fb_store *store, uint32_t segment, uint32_t sample,
+                   fb_store_item_fn *visit, void *arg)
+{
+    struct fb_segment *seg = &store->segments[segment];
+    unsigned which = fb_segment_tier(store, seg)->which;
+    uint32_t stride, ahead;
+
+    FB_ASSERT(segment < store->segment_count && sample > 0);
+    if (!hold_sealed(store, seg))
+        return -EBUSY;
+    stride = (uint32_t)fb_max_u64(1, fb_div_up(seg->items, sample));
+    ahead = stride * LOOK_AHEAD;
+    for (uint32_t i = 0; i < seg->items; i += stride) {
+        if (i + ahead < seg->items)
+            fb_layout_prefetch(&store->layout, seg->keys[i + ahead]);
+        look_at(store, seg, which, seg->keys[i], visit, arg);
+    }
+    fb_segment_unpin(store, seg);
     return 0;
 }
 

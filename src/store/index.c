@@ -20,9 +20,8 @@
 #include "core/mem.h"
 
 #define META_LENGTH_SHIFT 32
-#define META_ACCESS_SHIFT 56
+#define META_USE_SHIFT    56
 #define META_LENGTH_MAX   0xffffffu
-#define META_ACCESS_MAX   0xffu
 #define WALK_GROUPS       256 /* under the lock at a time, some 10 us */
 
 struct fb_index {
@@ -32,10 +31,20 @@ struct fb_index {
     _Atomic uint64_t count; /* written under the lock */
 };
 
-static uint64_t meta_make(uint32_t length, uint32_t last_access_s, uint32_t accesses)
+static uint64_t meta_make(uint32_t length, const struct fb_use *use)
 {
-    return (uint64_t)accesses << META_ACCESS_SHIFT | (uint64_t)length << META_LENGTH_SHIFT |
-           last_access_s;
+    return (uint64_t)use->history << META_USE_SHIFT | (uint64_t)length << META_LENGTH_SHIFT |
+           use->last;
+}
+
+static uint32_t length_of(uint64_t meta)
+{
+    return (uint32_t)(meta >> META_LENGTH_SHIFT) & META_LENGTH_MAX;
+}
+
+static struct fb_use use_of(uint64_t meta)
+{
+    return (struct fb_use){(uint32_t)meta, (uint8_t)(meta >> META_USE_SHIFT)};
 }
 
 static void entry_read(const struct fb_layout_item *it, struct fb_index_entry *ret)
@@ -45,14 +54,13 @@ static void entry_read(const struct fb_layout_item *it, struct fb_index_entry *r
     ret->key = atomic_load_explicit(&it->key, memory_order_relaxed);
     ret->loc[0] = atomic_load_explicit(&it->loc[0], memory_order_relaxed);
     ret->loc[1] = atomic_load_explicit(&it->loc[1], memory_order_relaxed);
-    ret->length = (uint32_t)(meta >> META_LENGTH_SHIFT) & META_LENGTH_MAX;
-    ret->last_access_s = (uint32_t)meta;
-    ret->accesses = (uint8_t)(meta >> META_ACCESS_SHIFT);
+    ret->length = length_of(meta);
+    ret->use = use_of(meta);
 }
 
 static void entry_store(struct fb_layout_item *it, const struct fb_index_entry *e)
 {
-    uint64_t meta = meta_make(e->length, e->last_access_s, e->accesses);
+    uint64_t meta = meta_make(e->length, &e->use);
 
     atomic_store_explicit(&it->loc[0], e->loc[0], memory_order_release);
     atomic_store_explicit(&it->loc[1], e->loc[1], memory_order_release);
@@ -147,16 +155,16 @@ static struct fb_layout_item *oldest_of(struct fb_index *index, const uint64_t g
     FB_REQUIRES(&index->lock)
 {
     struct fb_layout_item *oldest = NULL;
-    uint32_t oldest_s = 0;
+    uint32_t oldest_at = 0;
 
     for (int n = 0; n < 2 * FB_GROUP_ITEMS; n++) {
         struct fb_layout_group *group = fb_layout_group(index->layout, groups[n / FB_GROUP_ITEMS]);
         struct fb_layout_item *it = &group->items[n % FB_GROUP_ITEMS];
-        uint32_t at_s = (uint32_t)atomic_load_explicit(&it->meta, memory_order_relaxed);
+        uint32_t at = (uint32_t)atomic_load_explicit(&it->meta, memory_order_relaxed);
 
-        if (oldest == NULL || at_s < oldest_s) {
+        if (oldest == NULL || (int32_t)(at - oldest_at) < 0) {
             oldest = it;
-            oldest_s = at_s;
+            oldest_at = at;
         }
     }
     return oldest;
@@ -220,7 +228,7 @@ void fb_index_destroy(struct fb_index *index)
 void fb_index_set(struct fb_index *index, uint64_t key, unsigned which, uint64_t loc,
                   uint32_t length, uint32_t now_s, struct fb_index_entry *ret_displaced)
 {
-    struct fb_index_entry e = {.key = key, .length = length, .last_access_s = now_s};
+    struct fb_index_entry e = {.key = key, .length = length, .use = {.last = now_s}};
     struct fb_index_entry old;
     struct fb_layout_item *it;
 
@@ -352,26 +360,41 @@ bool fb_index_get(const struct fb_index *index, uint64_t key, struct fb_index_en
     ret_entry->loc[0] = found.loc[0];
     ret_entry->loc[1] = found.loc[1];
     ret_entry->length = found.length;
-    ret_entry->last_access_s = (uint32_t)meta;
-    ret_entry->accesses = (uint8_t)(meta >> META_ACCESS_SHIFT);
+    ret_entry->use = use_of(meta);
     return true;
 }
 
 /* The exchange fails where the entry went to another item meanwhile; where it succeeds by chance,
- * the other item has the same length, and one access too many does no harm. */
-void fb_index_touch(struct fb_index *index, uint64_t key, uint32_t now_s)
+ * the other item has the same length, and one access too many does no harm. NULL: one more. */
+static void change_use(struct fb_index *index, uint64_t key, uint32_t last,
+                       const struct fb_use *use)
 {
     struct fb_found found;
-    uint64_t meta, accesses, next;
+    struct fb_use next;
+    uint64_t meta;
 
     if (!fb_layout_find(index->layout, key, &found))
         return;
     meta = atomic_load_explicit(&found.item->meta, memory_order_relaxed);
-    accesses = meta >> META_ACCESS_SHIFT;
-    next = meta_make((uint32_t)(meta >> META_LENGTH_SHIFT) & META_LENGTH_MAX, now_s,
-                     accesses < META_ACCESS_MAX ? (uint32_t)accesses + 1 : META_ACCESS_MAX);
-    (void)atomic_compare_exchange_strong_explicit(&found.item->meta, &meta, next,
+    next = use ? *use : use_of(meta);
+    if (!use) {
+        next.last = last;
+        if (next.history < UINT8_MAX)
+            next.history++;
+    }
+    (void)atomic_compare_exchange_strong_explicit(&found.item->meta, &meta,
+                                                  meta_make(length_of(meta), &next),
                                                   memory_order_relaxed, memory_order_relaxed);
+}
+
+void fb_index_touch(struct fb_index *index, uint64_t key, uint32_t now_s)
+{
+    change_use(index, key, now_s, NULL);
+}
+
+void fb_index_use(struct fb_index *index, uint64_t key, const struct fb_use *use)
+{
+    change_use(index, key, 0, use);
 }
 
 uint64_t fb_index_count(const struct fb_index *index)

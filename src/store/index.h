@@ -33,13 +33,19 @@ static_assert(sizeof(struct fb_layout_group) + FB_INDEX_GROUP_LOAD * sizeof(uint
 
 struct fb_index;
 
+/* What is remembered of an item's use, by whoever evicts: a time (seconds, or requests: of equal
+ * entries the one of the lowest time gives way in a full index; it may wrap), and a byte. */
+struct fb_use {
+    uint32_t last;
+    uint8_t history;
+};
+
 /* What an entry held when it was changed or removed. */
 struct fb_index_entry {
     uint64_t key; /* 0: nothing */
     uint64_t loc[2];
     uint32_t length;
-    uint32_t last_access_s;
-    uint8_t accesses;
+    struct fb_use use;
 };
 
 /* Told of every change, once, under the index's lock: so whoever keeps accounts by it is exact. No
@@ -86,7 +92,9 @@ bool fb_index_hold(struct fb_index *index, uint64_t key, struct fb_index_entry *
 
 /* Without a lock. get() may miss an entry that is being moved. */
 bool fb_index_get(const struct fb_index *index, uint64_t key, struct fb_index_entry *ret_entry);
+/* Sets the time, and counts in the byte, up to 255. */
 void fb_index_touch(struct fb_index *index, uint64_t key, uint32_t now_s);
+void fb_index_use(struct fb_index *index, uint64_t key, const struct fb_use *use);
 
 uint64_t fb_index_count(const struct fb_index *index);
 uint64_t fb_index_capacity(const struct fb_index *index);

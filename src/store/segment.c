@@ -116,9 +116,9 @@ bool fb_segment_open_has_room(struct fb_store *store, struct fb_store_tier *t)
     bool room;
 
     fb_mutex_lock(&t->lock);
-    room = t->open != NULL &&
-           fits(t, t->open->used, t->open->toc_room, fb_record_size(store->block_bytes),
-                fb_disk_toc_room(FB_PATH_MAX - 1, false));
+    room = t->open[FB_STORE_NEW] != NULL &&
+           fits(t, t->open[FB_STORE_NEW]->used, t->open[FB_STORE_NEW]->toc_room,
+                fb_record_size(store->block_bytes), fb_disk_toc_room(FB_PATH_MAX - 1, false));
     fb_mutex_unlock(&t->lock);
     return room;
 }
@@ -162,10 +162,9 @@ static int open_segment(struct fb_store *store, struct fb_store_tier *t,
     return 0;
 }
 
-static bool take_room(struct fb_store_tier *t, uint64_t key, uint32_t length, size_t path_len,
-                      uint32_t *ret_offset) FB_REQUIRES(&t->lock)
+static bool take_room(struct fb_store_tier *t, struct fb_segment *seg, uint64_t key,
+                      uint32_t length, size_t path_len, uint32_t *ret_offset) FB_REQUIRES(&t->lock)
 {
-    struct fb_segment *seg = t->open;
     uint32_t file = (uint32_t)(key >> 32);
     uint64_t size = fb_record_size(length);
     uint64_t toc_size = fb_disk_toc_room(path_len, seg->last_file == file);
@@ -187,9 +186,10 @@ static bool take_room(struct fb_store_tier *t, uint64_t key, uint32_t length, si
 /* ---- full ---- */
 
 /* Returns the segment if the caller is to seal it. */
-static struct fb_segment *close_open(struct fb_store_tier *t) FB_REQUIRES(&t->lock)
+static struct fb_segment *close_open(struct fb_store_tier *t, enum fb_store_lane lane)
+    FB_REQUIRES(&t->lock)
 {
-    struct fb_segment *seg = fb_steal(t->open);
+    struct fb_segment *seg = fb_steal(t->open[lane]);
 
     if (seg == NULL)
         return NULL;
@@ -203,13 +203,15 @@ static struct fb_segment *close_open(struct fb_store_tier *t) FB_REQUIRES(&t->lo
 
 void fb_segment_close_open(struct fb_store *store, struct fb_store_tier *t)
 {
-    struct fb_segment *seg;
+    for (enum fb_store_lane lane = 0; lane < FB_STORE_LANES; lane++) {
+        struct fb_segment *seg;
 
-    fb_mutex_lock(&t->lock);
-    seg = close_open(t);
-    fb_mutex_unlock(&t->lock);
-    if (seg != NULL)
-        fb_segment_seal(store, seg);
+        fb_mutex_lock(&t->lock);
+        seg = close_open(t, lane);
+        fb_mutex_unlock(&t->lock);
+        if (seg != NULL)
+            fb_segment_seal(store, seg);
+    }
 }
 
 void fb_segment_finish(struct fb_store *store, struct fb_segment *seg)
@@ -227,8 +229,9 @@ void fb_segment_finish(struct fb_store *store, struct fb_segment *seg)
         fb_segment_seal(store, seg);
 }
 
-/* Makes t->open something; called and returns with the lock, which it gives up meanwhile. */
-static int provide_open(struct fb_store *store, struct fb_store_tier *t) FB_REQUIRES(&t->lock)
+/* Makes t->open[lane] something; called and returns with the lock, which it gives up meanwhile. */
+static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane)
+    FB_REQUIRES(&t->lock)
 {
     struct fb_segment *seg = NULL;
     int rc;
@@ -244,15 +247,15 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t) FB_REQU
     t->opening = false;
     if (rc == 0) {
         seg->state = FB_SEGMENT_OPEN;
-        t->open = seg;
+        t->open[lane] = seg;
     }
     fb_cond_broadcast(&t->cond);
     return rc;
 }
 
-int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, uint64_t key,
-                       uint32_t length, size_t path_len, struct fb_segment **ret_segment,
-                       uint32_t *ret_offset)
+int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
+                       uint64_t key, uint32_t length, size_t path_len,
+                       struct fb_segment **ret_segment, uint32_t *ret_offset)
 {
     int rc = 0;
 
@@ -260,17 +263,17 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, uint64_t
     for (;;) {
         struct fb_segment *full;
 
-        *ret_segment = t->open;
-        if (t->open != NULL && take_room(t, key, length, path_len, ret_offset))
+        *ret_segment = t->open[lane];
+        if (*ret_segment != NULL && take_room(t, *ret_segment, key, length, path_len, ret_offset))
             break;
-        full = close_open(t);
+        full = close_open(t, lane);
         if (full != NULL) {
             fb_mutex_unlock(&t->lock);
             fb_segment_seal(store, full);
             fb_mutex_lock(&t->lock);
             continue;
         }
-        rc = provide_open(store, t);
+        rc = provide_open(store, t, lane);
         if (rc != 0)
             break;
     }

@@ -418,6 +418,23 @@ uint32_t fb_store_sealed(struct fb_store *store, unsigned tier, struct fb_segmen
     return count;
 }
 
+bool fb_store_segment(struct fb_store *store, uint32_t segment, struct fb_segment_info *ret_info)
+{
+    struct fb_segment *seg = &store->segments[segment];
+    struct fb_store_tier *t = fb_segment_tier(store, seg);
+    bool sealed;
+
+    FB_ASSERT(segment < store->segment_count);
+    fb_mutex_lock(&t->lock);
+    sealed = seg->state == FB_SEGMENT_SEALED;
+    if (sealed) {
+        describe(seg, ret_info);
+        ret_info->used_bytes -= t->first_offset;
+    }
+    fb_mutex_unlock(&t->lock);
+    return sealed;
+}
+
 void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_stats *ret_stats)
 {
     struct fb_store_tier *t = &store->tiers[tier];
@@ -441,12 +458,16 @@ void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_s
     *ret_stats = s;
 }
 
-void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns)
+void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns,
+                    const struct fb_use *use)
 {
     struct fb_segment *seg;
     struct fb_found found;
 
-    fb_index_touch(store->index, key, fb_store_now_s(now_ns));
+    if (use)
+        fb_index_use(store->index, key, use);
+    else
+        fb_index_touch(store->index, key, fb_store_now_s(now_ns));
     if (loc == FB_LOC_NONE && fb_layout_find(&store->layout, key, &found))
         loc = found.loc[0] != FB_LOC_NONE ? found.loc[0] : found.loc[1];
     if (!fb_layout_loc_good(&store->layout, loc))
@@ -454,6 +475,21 @@ void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t 
     seg = &store->segments[fb_loc_segment(loc)];
     atomic_fetch_add_explicit(&seg->hits, 1, memory_order_relaxed);
     atomic_store_explicit(&seg->last_access_ns, now_ns, memory_order_relaxed);
+}
+
+bool fb_store_use(struct fb_store *store, uint64_t key, struct fb_use *ret_use)
+{
+    struct fb_index_entry e;
+
+    if (!fb_index_get(store->index, key, &e))
+        return false;
+    *ret_use = e.use;
+    return true;
+}
+
+uint64_t fb_store_items(const struct fb_store *store)
+{
+    return fb_index_count(store->index);
 }
 
 int fb_store_source_id(struct fb_store *store, const char *uri, uint16_t *ret_id)

@@ -40,6 +40,7 @@
 #include "io/buffer.h"
 #include "io/engine.h"
 #include "store/files.h"
+#include "store/index.h"
 #include "store/tier.h"
 
 #define FB_STORE_METRICS(X)                                                                    \
@@ -162,12 +163,22 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read);
 
 /* ---- writing ---- */
 
+/* What was written anew, and what an eviction has kept, go into segments of their own: what is old
+ * and good does not lie beside what nobody knows yet. */
+enum fb_store_lane {
+    FB_STORE_NEW,
+    FB_STORE_KEPT,
+    FB_STORE_LANES,
+};
+
 struct fb_item {
     uint32_t file; /* id; the caller holds a reference */
     uint32_t block;
     uint32_t length;
+    enum fb_store_lane lane;
     const uint8_t *data;
-    uint64_t charge; /* for tenants to come: 0 */
+    uint64_t charge;   /* for tenants to come: 0 */
+    struct fb_use use; /* all 0: used now, and nothing more is known */
 };
 
 /* Puts an item into the open segment of a tier. 0, FB_STORE_FULL, FB_STORE_BUSY, negative errno. An
@@ -205,11 +216,14 @@ uint32_t fb_store_sealed(struct fb_store *store, unsigned tier, struct fb_segmen
 
 struct fb_victim {
     struct fb_item item; /* data NULL: on a medium and not wanted (want_data false) or damaged */
-    uint32_t last_access_s;
-    uint8_t accesses;
-    bool other_copy; /* it has a copy in another tier */
-    bool current;    /* its file's version is still the current one */
+    bool other_copy;     /* it has a copy in another tier */
+    bool current;        /* its file's version is still the current one */
+    void *emptying;      /* private */
 };
+
+/* The bytes of an item whose segment is emptied without want_data: for who wants some of them.
+ * Only during the visit. NULL: damaged, or no memory. */
+const uint8_t *fb_victim_data(const struct fb_victim *victim);
 
 /* Empties a sealed segment: calls visit (may be NULL) for each live item, with a reference to
  * its file, then takes it out of the index. -EBUSY: not sealed (any more). visit may append to a
@@ -227,8 +241,25 @@ FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const c
 void fb_store_forget(struct fb_store *store, uint32_t file);
 
 /* One access to an item, told by whoever drained the access records. loc FB_LOC_NONE: wherever
- * it is. */
-void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns);
+ * it is. `use` is what is remembered of it from now on; NULL: the second it was used in, and how
+ * often. */
+void fb_store_touch(struct fb_store *store, uint64_t key, uint64_t loc, int64_t now_ns,
+                    const struct fb_use *use);
+
+/* What is remembered of an item; false: it is not here. */
+bool fb_store_use(struct fb_store *store, uint64_t key, struct fb_use *ret_use);
+
+/* As fb_store_sealed(), of one segment; false: it is not sealed. */
+bool fb_store_segment(struct fb_store *store, uint32_t segment, struct fb_segment_info *ret_info);
+
+/* Visits items of a sealed segment that are still there, evenly spread and at most `sample` of
+ * those that were ever in it. Nothing is held: an item may leave meanwhile. -EBUSY: not sealed. */
+typedef void fb_store_item_fn(void *arg, uint64_t key, uint32_t length, const struct fb_use *use);
+FB_MUST_CHECK int fb_store_visit(struct fb_store *store, uint32_t segment, uint32_t sample,
+                                 fb_store_item_fn *visit, void *arg);
+
+/* Items in the index. */
+uint64_t fb_store_items(const struct fb_store *store);
 
 struct fb_tier_stats {
     const char *name;

@@ -85,7 +85,7 @@ struct fb_store_tier {
     uint32_t first_offset; /* of the first record in a segment */
     uint64_t segment_bytes;
     unsigned which; /* location kind: 0 DRAM, 1 persistent */
-    struct fb_segment *open;
+    struct fb_segment *open[FB_STORE_LANES];
     bool opening;      /* somebody is taking a slot */
     uint32_t unsealed; /* segments that are full and not yet sealed */
     uint64_t failures; /* seals that failed */
@@ -152,15 +152,16 @@ static inline uint64_t fb_store_next_sequence(struct fb_store *store)
 
 /* ---- segment.c ---- */
 
-/* Room for a record of `size` bytes in the tier's open segment, which is opened where there is
- * none. 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0 fb_segment_finish() is due. */
-FB_MUST_CHECK int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, uint64_t key,
-                                     uint32_t length, size_t path_len,
-                                     struct fb_segment **ret_segment, uint32_t *ret_offset);
+/* Room for a record of `length` bytes in the tier's open segment of that lane, which is opened
+ * where there is none. 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0 fb_segment_finish() is due. */
+FB_MUST_CHECK int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t,
+                                     enum fb_store_lane lane, uint64_t key, uint32_t length,
+                                     size_t path_len, struct fb_segment **ret_segment,
+                                     uint32_t *ret_offset);
 /* The copy has ended. The last one of a full segment seals it. */
 void fb_segment_finish(struct fb_store *store, struct fb_segment *seg);
 
-/* Closes the open segment; it is sealed once the copies into it have ended. */
+/* Closes the open segments; each is sealed once the copies into it have ended. */
 void fb_segment_close_open(struct fb_store *store, struct fb_store_tier *t);
 
 /* Whether a record and its entry in the table would fit into an empty segment. */

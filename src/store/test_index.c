@@ -209,8 +209,8 @@ static void test_touch(void **state)
     for (uint32_t i = 0; i < 300; i++)
         fb_index_touch(m.index, 77, 1000 + i);
     assert_true(fb_index_get(m.index, 77, &e));
-    assert_int_equal(e.accesses, 255);
-    assert_int_equal(e.last_access_s, 1299);
+    assert_int_equal(e.use.history, 255);
+    assert_int_equal(e.use.last, 1299);
     assert_int_equal(e.length, 0xffffff);
     fb_index_touch(m.index, 78, 1);
     assert_false(fb_index_get(m.index, 78, &e));

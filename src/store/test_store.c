@@ -128,7 +128,7 @@ static void op_read(struct world *w, struct fb_rand *r, struct tally *tally)
         assert_true(world_right(file, version, block, offset, (uint32_t)copied, copy));
         tally->copies++;
     }
-    fb_store_touch(w->store, key, fb_loc_make(2, 0, 0), 12000000000LL);
+    fb_store_touch(w->store, key, fb_loc_make(2, 0, 0), 12000000000LL, NULL);
     fb_files_unref(fb_store_files(w->store), id, 1);
 }
 

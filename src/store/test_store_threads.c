@@ -165,7 +165,7 @@ static void *work(void *arg)
             read_some(k, &r, file, id);
         else
             fb_store_forget(w->store, id);
-        fb_store_touch(w->store, fb_item_key(id, 0), fb_loc_make(0, 0, 0), fb_now_ns());
+        fb_store_touch(w->store, fb_item_key(id, 0), fb_loc_make(0, 0, 0), fb_now_ns(), NULL);
         fb_files_unref(files, id, 1);
     }
     return NULL;
