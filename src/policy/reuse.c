@@ -53,6 +53,7 @@
 #define FORGET          16.0 /* turnovers after which a watched object is given up */
 #define MISS_RATIO_STEP 1e-4
 #define MISS_RATIO_MIN  0.01
+#define JUDGED_MIN      1 /* observations */
 
 struct watched {
     uint64_t hash; /* 0: free */
@@ -63,10 +64,11 @@ struct watched {
 
 struct fb_reuse {
     uint64_t capacity;
-    uint32_t now;
-    double size_sum; /* of requests, until R is fixed */
-    int octave2;     /* 2 log2(R) - AGE_OF_R: where the age classes begin */
-    double turnover; /* requests */
+    uint64_t requests; /* over restarts */
+    uint32_t now;      /* requests since the start */
+    double size_sum;   /* of requests, until R is fixed */
+    int octave2;       /* 2 log2(R) - AGE_OF_R: where the age classes begin */
+    double turnover;   /* requests */
     double miss_ratio;
 
     struct watched *watched; /* open addressing */
@@ -82,6 +84,8 @@ struct fb_reuse {
     float *back; /* of these, came back */
     float *all;  /* as of the last training, with the open intervals */
     float *all_back;
+    float *was; /* as of the one before */
+    float *was_back;
     float *utility; /* NaN: not filled */
     double reached[AGES];
 
@@ -90,8 +94,12 @@ struct fb_reuse {
 
     struct fb_boost *model;
     float *rows; /* for training: features, then label, then weight */
+    size_t row_count;
+    struct fb_reuse_quality quality;
+    struct fb_reuse_quality judged; /* by fit(), to be taken over by adopt() */
     unsigned trainings;
-    uint32_t trained; /* when */
+    uint64_t trained_at; /* in requests */
+    uint32_t trained;    /* when */
     uint32_t due;
 };
 
@@ -158,7 +166,7 @@ static void set_features(float *row, unsigned history, unsigned size, unsigned a
 /* R from the mean size; once there is a model it stays, for the classes hang on it. */
 static void place_classes(struct fb_reuse *r)
 {
-    double objects = (double)r->capacity * r->now / r->size_sum;
+    double objects = (double)r->capacity * (double)r->requests / r->size_sum;
 
     r->octave2 = half_octave((uint64_t)fmax(objects, 1)) - AGE_OF_R;
 }
@@ -179,10 +187,12 @@ int fb_reuse_create(uint64_t capacity, struct fb_reuse **ret_reuse)
     r->back = fb_alloc_array(CELLS, sizeof *r->back);
     r->all = fb_alloc_array(CELLS, sizeof *r->all);
     r->all_back = fb_alloc_array(CELLS, sizeof *r->all_back);
+    r->was = fb_alloc_array(CELLS, sizeof *r->was);
+    r->was_back = fb_alloc_array(CELLS, sizeof *r->was_back);
     r->utility = fb_alloc_array(CELLS, sizeof *r->utility);
     r->rows = fb_alloc_array(ROWS_MAX, (FB_REUSE_FEATURES + 2) * sizeof *r->rows);
-    if (!r->watched || !r->spare || !r->seen || !r->back || !r->all || !r->all_back ||
-        !r->utility || !r->rows) {
+    if (!r->watched || !r->spare || !r->seen || !r->back || !r->all || !r->all_back || !r->was ||
+        !r->was_back || !r->utility || !r->rows) {
         fb_reuse_destroy(r);
         return -ENOMEM;
     }
@@ -202,6 +212,8 @@ void fb_reuse_destroy(struct fb_reuse *reuse)
     free(reuse->back);
     free(reuse->all);
     free(reuse->all_back);
+    free(reuse->was);
+    free(reuse->was_back);
     free(reuse->utility);
     free(reuse->rows);
     free(reuse);
@@ -338,6 +350,7 @@ static void make_ghosts(struct fb_reuse *r, uint64_t cached)
 static void request(struct fb_reuse *r, uint32_t size, bool hit)
 {
     r->now++;
+    r->requests++;
     r->miss_ratio += ((hit ? 0 : 1) - r->miss_ratio) * MISS_RATIO_STEP;
     r->size_sum += size;
     if (r->trainings == 0)
@@ -351,20 +364,28 @@ static void note(struct fb_reuse *r, uint64_t hash, uint32_t size, struct fb_reu
         watch(r, hash, size, meta->history);
 }
 
+/* The history of an object whose own does not count. */
+static uint8_t first_history(struct fb_reuse *r, uint64_t hash, struct fb_reuse_meta *meta)
+{
+    if (!take_ghost(r, hash, meta))
+        return 0;
+    return next_history(r, meta->history, r->now - meta->last);
+}
+
 void fb_reuse_hit(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
     request(reuse, size, true);
-    meta->history = next_history(reuse, meta->history, reuse->now - meta->last);
+    if (meta->history == FB_REUSE_FRESH || meta->history == FB_REUSE_HELD)
+        meta->history = first_history(reuse, hash, meta);
+    else
+        meta->history = next_history(reuse, meta->history, reuse->now - meta->last);
     note(reuse, hash, size, meta);
 }
 
 void fb_reuse_miss(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
     request(reuse, size, false);
-    if (take_ghost(reuse, hash, meta))
-        meta->history = next_history(reuse, meta->history, reuse->now - meta->last);
-    else
-        meta->history = 0;
+    meta->history = first_history(reuse, hash, meta);
     note(reuse, hash, size, meta);
 }
 
@@ -378,6 +399,13 @@ bool fb_reuse_due(const struct fb_reuse *reuse)
 /* All observations, with those of open intervals, which fade with their age as the others did. */
 static void add_open(struct fb_reuse *r)
 {
+    float *was = r->was;
+    float *was_back = r->was_back;
+
+    r->was = r->all;
+    r->was_back = r->all_back;
+    r->all = was;
+    r->all_back = was_back;
     memcpy(r->all, r->seen, CELLS * sizeof *r->all);
     memcpy(r->all_back, r->back, CELLS * sizeof *r->all_back);
     for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
@@ -417,14 +445,20 @@ static size_t fill_rows(struct fb_reuse *r, double *ret_back)
 /* Often in the beginning, then once a turnover or so. */
 static uint32_t until_next(const struct fb_reuse *r)
 {
-    double slow = fmin(r->now / 10.0, r->turnover + 20000);
+    double slow = fmin((double)r->requests / 10.0, r->turnover + 20000);
 
     return (uint32_t)fmin(fmax(fmax(slow, r->turnover / 10), 1000), INT32_MAX);
 }
 
+/* What is left of an observation that was made at the last training. */
+static float left_since(const struct fb_reuse *r)
+{
+    return (float)exp2(-(double)(r->now - r->trained) / (HALF_LIFE * r->turnover));
+}
+
 static void fade(struct fb_reuse *r)
 {
-    float left = (float)exp2(-(double)(r->now - r->trained) / (HALF_LIFE * r->turnover));
+    float left = left_since(r);
 
     for (size_t i = 0; i < CELLS; i++) {
         r->seen[i] *= left;
@@ -433,15 +467,9 @@ static void fade(struct fb_reuse *r)
     r->trained = r->now;
 }
 
-int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached)
+bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
 {
-    const struct fb_boost_options options = {
-        .rounds = 20, .depth = 5, .rate = 0.3f, .leaf_min = 16};
-    float *label = reuse->rows + (size_t)ROWS_MAX * FB_REUSE_FEATURES;
-    struct fb_boost *model;
     double back;
-    size_t count;
-    int rc;
 
     reuse->cached = cached;
     reuse->turnover = (double)cached / fmax(reuse->miss_ratio, MISS_RATIO_MIN) + 1;
@@ -449,20 +477,19 @@ int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached)
         make_ghosts(reuse, cached);
     rebuild(reuse, FORGET * reuse->turnover);
     add_open(reuse);
-    count = fill_rows(reuse, &back);
+    reuse->row_count = fill_rows(reuse, &back);
     reuse->due = reuse->now + until_next(reuse);
-    if (back < BACK_MIN)
-        return 0;
-    rc = fb_boost_train(reuse->rows, label, label + ROWS_MAX, count, FB_REUSE_FEATURES, &options,
-                        &model);
-    if (rc)
-        return rc;
-    fb_boost_free(reuse->model);
-    reuse->model = model;
-    reuse->trainings++;
-    memset(reuse->utility, 0xff, CELLS * sizeof *reuse->utility); /* NaN */
-    fade(reuse);
-    return 0;
+    return back >= BACK_MIN;
+}
+
+static int train(const struct fb_reuse *r, struct fb_boost **ret_model)
+{
+    const struct fb_boost_options options = {
+        .rounds = 20, .depth = 5, .rate = 0.3f, .leaf_min = 16};
+    const float *label = r->rows + (size_t)ROWS_MAX * FB_REUSE_FEATURES;
+
+    return fb_boost_train(r->rows, label, label + ROWS_MAX, r->row_count, FB_REUSE_FEATURES,
+                          &options, ret_model);
 }
 
 /* ---- utility ---- */
@@ -475,11 +502,14 @@ static float least_hazard(const struct fb_reuse *r, unsigned age)
     bool reached = r->reached[age] >= REACHED_MIN;
 
     if (r->evicted < r->cached)
-        return !reached || exp2((age + r->octave2) / 2.0) > YOUNG * r->now ? HOPE_FIRST : 0;
+        return !reached || exp2((age + r->octave2) / 2.0) > YOUNG * (double)r->requests ? HOPE_FIRST
+                                                                                        : 0;
     return reached ? 0 : HOPE;
 }
 
-static void hazards(const struct fb_reuse *r, unsigned history, unsigned size, float *ret)
+/* As `seen` and `back` and the model have it. */
+static void hazards(const struct fb_reuse *r, const float *seen, const float *back,
+                    unsigned history, unsigned size, float *ret)
 {
     float rows[AGES * FB_REUSE_FEATURES];
 
@@ -490,8 +520,7 @@ static void hazards(const struct fb_reuse *r, unsigned history, unsigned size, f
         size_t i = cell(history, size, age);
         float boosted = fminf(fmaxf(ret[age], HAZARD_MIN), 1);
 
-        ret[age] = (r->all_back[i] + PRIOR * boosted) / (r->all[i] + PRIOR);
-        ret[age] = fmaxf(ret[age], least_hazard(r, age));
+        ret[age] = (back[i] + PRIOR * boosted) / (seen[i] + PRIOR);
     }
 }
 
@@ -502,9 +531,11 @@ static void fill(struct fb_reuse *r, unsigned history, unsigned size)
     double middle[AGES];
     double near = NEAR * r->turnover;
 
-    hazards(r, history, size, hazard);
-    for (unsigned age = 0; age < AGES; age++)
+    hazards(r, r->all, r->all_back, history, size, hazard);
+    for (unsigned age = 0; age < AGES; age++) {
+        hazard[age] = fmaxf(hazard[age], least_hazard(r, age));
         middle[age] = exp2((age + r->octave2 + 0.5) / 2);
+    }
     for (unsigned age = 0; age < AGES; age++) {
         double here = hazard[age] / 2;
         double idle = 1 - here;
@@ -521,15 +552,102 @@ static void fill(struct fb_reuse *r, unsigned history, unsigned size)
 float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, uint32_t size)
 {
     uint32_t age = reuse->now - meta->last;
+    unsigned history = meta->history == FB_REUSE_FRESH ? 0 : meta->history;
     unsigned of_size = size_class(size);
     const float *u;
 
+    if (history == FB_REUSE_HELD)
+        return 1;
     if (!reuse->model)
-        return (float)(1 + (meta->history >> 6)) / ((float)age + 1) / (float)size;
-    u = &reuse->utility[cell(meta->history, of_size, age_class(reuse, age))];
+        return (float)(1 + (history >> 6)) / ((float)age + 1) / (float)size;
+    u = &reuse->utility[cell(history, of_size, age_class(reuse, age))];
     if (isnan(*u))
-        fill(reuse, meta->history, of_size);
+        fill(reuse, history, of_size);
     return (*u + 1e-6f) / (float)size;
+}
+
+/* ---- how good it is ---- */
+
+/* -log2 of the chance that was given to what happened: `back` of `seen` came back. */
+static double loss(double hazard, double seen, double back)
+{
+    double h = fmin(fmax(hazard, HAZARD_MIN), 1 - HAZARD_MIN);
+
+    return -back * log2(h) - (seen - back) * log2(1 - h);
+}
+
+/* Open intervals fade as closed ones do, so what was seen since the last training is the difference
+ * to what is left of what had been seen then. */
+static void judge_row(struct fb_reuse *r, unsigned row, const double by_age[AGES], float left)
+{
+    const size_t first = (size_t)row * AGES;
+    float hazard[AGES];
+    double sum = 0;
+
+    for (unsigned age = 0; age < AGES; age++)
+        sum += r->all[first + age] - left * r->was[first + age];
+    if (sum < JUDGED_MIN)
+        return;
+    hazards(r, r->was, r->was_back, row / SIZES, row % SIZES, hazard);
+    for (unsigned age = 0; age < AGES; age++) {
+        double seen = fmax(r->all[first + age] - left * r->was[first + age], 0);
+        double back = r->all_back[first + age] - left * r->was_back[first + age];
+
+        back = fmin(fmax(back, 0), seen);
+        r->judged.observations += seen;
+        r->judged.loss += loss(hazard[age], seen, back);
+        r->judged.loss_by_age += loss(by_age[age], seen, back);
+    }
+}
+
+/* The model that is about to be replaced, on what has come since. */
+static void judge(struct fb_reuse *r)
+{
+    float left = left_since(r);
+    double seen[AGES] = {0};
+    double by_age[AGES] = {0};
+
+    for (size_t i = 0; i < CELLS; i++) {
+        seen[i % AGES] += r->was[i];
+        by_age[i % AGES] += r->was_back[i];
+    }
+    for (unsigned age = 0; age < AGES; age++)
+        by_age[age] /= fmax(seen[age], 1);
+    r->judged = (struct fb_reuse_quality){r->quality.observations * left, r->quality.loss * left,
+                                          r->quality.loss_by_age * left};
+    for (unsigned row = 0; row < HISTORIES * SIZES; row++)
+        judge_row(r, row, by_age, left);
+}
+
+int fb_reuse_fit(struct fb_reuse *reuse, struct fb_boost **ret_model)
+{
+    if (reuse->model)
+        judge(reuse);
+    return train(reuse, ret_model);
+}
+
+void fb_reuse_adopt(struct fb_reuse *reuse, struct fb_boost *model)
+{
+    fb_boost_free(reuse->model);
+    reuse->model = model;
+    reuse->quality = reuse->judged;
+    reuse->trainings++;
+    reuse->trained_at = reuse->requests;
+    memset(reuse->utility, 0xff, CELLS * sizeof *reuse->utility); /* NaN */
+    fade(reuse);
+}
+
+int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached)
+{
+    struct fb_boost *model;
+    int rc;
+
+    if (!fb_reuse_prepare(reuse, cached))
+        return 0;
+    rc = fb_reuse_fit(reuse, &model);
+    if (rc == 0)
+        fb_reuse_adopt(reuse, model);
+    return rc;
 }
 
 /* ---- what is told ---- */
@@ -546,9 +664,214 @@ void fb_reuse_importance(const struct fb_reuse *reuse, double ret_shares[FB_REUS
         fb_boost_importance(reuse->model, ret_shares);
 }
 
+const char *fb_reuse_feature_name(enum fb_reuse_feature feature)
+{
+    static const char *const names[FB_REUSE_FEATURES] = {"count", "gap", "gap_before", "size",
+                                                         "age"};
+
+    return names[feature];
+}
+
+void fb_reuse_quality(const struct fb_reuse *reuse, struct fb_reuse_quality *ret_quality)
+{
+    double count = fmax(reuse->quality.observations, 1);
+
+    *ret_quality = reuse->quality;
+    ret_quality->loss /= count;
+    ret_quality->loss_by_age /= count;
+}
+
+uint64_t fb_reuse_requests(const struct fb_reuse *reuse)
+{
+    return reuse->requests;
+}
+
+uint64_t fb_reuse_trained_at(const struct fb_reuse *reuse)
+{
+    return reuse->trained_at;
+}
+
+uint32_t fb_reuse_now(const struct fb_reuse *reuse)
+{
+    return reuse->now;
+}
+
 size_t fb_reuse_bytes(const struct fb_reuse *reuse)
 {
-    return sizeof *reuse + 5 * CELLS * sizeof(float) + 2 * WATCH_SLOTS * sizeof(struct watched) +
+    return sizeof *reuse + 7 * CELLS * sizeof(float) + 2 * WATCH_SLOTS * sizeof(struct watched) +
            (size_t)ROWS_MAX * (FB_REUSE_FEATURES + 2) * sizeof(float) +
            reuse->ghost_buckets * GHOST_WAYS * sizeof(uint32_t);
+}
+
+/* ---- over a restart ---- */
+
+struct saved {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t capacity;
+    uint64_t requests;
+    uint64_t trained_at;
+    uint64_t cached;
+    uint64_t evicted;
+    uint64_t watch_mask;
+    double size_sum;
+    double turnover;
+    double miss_ratio;
+    struct fb_reuse_quality quality;
+    int32_t octave2;
+    uint32_t trainings;
+    uint32_t since_trained; /* requests */
+    uint32_t until_due;
+    uint32_t watched;
+    uint32_t model_bytes;
+    /* Then seen, back, the watched, and the model. */
+};
+
+static_assert(sizeof(struct saved) == 128, "written to disk");
+
+#define SAVED_MAGIC   0x46425255u /* FBRU */
+#define SAVED_VERSION 1
+
+static size_t saved_size(uint32_t watched, uint32_t model_bytes)
+{
+    return sizeof(struct saved) + 2 * CELLS * sizeof(float) + watched * sizeof(struct watched) +
+           model_bytes;
+}
+
+size_t fb_reuse_saved_bytes(const struct fb_reuse *reuse)
+{
+    return saved_size(reuse->watched_count,
+                      reuse->model ? (uint32_t)fb_boost_size(reuse->model) : 0);
+}
+
+void fb_reuse_save(const struct fb_reuse *reuse, void *ret_bytes)
+{
+    const struct saved head = {
+        .magic = SAVED_MAGIC,
+        .version = SAVED_VERSION,
+        .capacity = reuse->capacity,
+        .requests = reuse->requests,
+        .trained_at = reuse->trained_at,
+        .cached = reuse->cached,
+        .evicted = reuse->evicted,
+        .watch_mask = reuse->watch_mask,
+        .size_sum = reuse->size_sum,
+        .turnover = reuse->turnover,
+        .miss_ratio = reuse->miss_ratio,
+        .quality = reuse->quality,
+        .octave2 = reuse->octave2,
+        .trainings = reuse->trainings,
+        .since_trained = reuse->now - reuse->trained,
+        .until_due = reuse->due - reuse->now,
+        .watched = reuse->watched_count,
+        .model_bytes = reuse->model ? (uint32_t)fb_boost_size(reuse->model) : 0,
+    };
+    uint8_t *at = ret_bytes;
+
+    memcpy(at, &head, sizeof head);
+    at += sizeof head;
+    memcpy(at, reuse->seen, CELLS * sizeof(float));
+    at += CELLS * sizeof(float);
+    memcpy(at, reuse->back, CELLS * sizeof(float));
+    at += CELLS * sizeof(float);
+    for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
+        struct watched w = reuse->watched[i];
+
+        if (w.hash == 0)
+            continue;
+        w.last -= reuse->now;
+        memcpy(at, &w, sizeof w);
+        at += sizeof w;
+    }
+    if (reuse->model)
+        fb_boost_save(reuse->model, at);
+}
+
+static bool counts_good(const float *cells)
+{
+    for (size_t i = 0; i < CELLS; i++) {
+        if (!isfinite(cells[i]) || cells[i] < 0)
+            return false;
+    }
+    return true;
+}
+
+/* A cache of quite another size has other classes of age. */
+static bool head_good(const struct fb_reuse *r, const struct saved *h, size_t size)
+{
+    return h->magic == SAVED_MAGIC && h->version == SAVED_VERSION && h->watched <= WATCHED_MAX &&
+           h->model_bytes <= size && size == saved_size(h->watched, h->model_bytes) &&
+           h->trainings > 0 && h->model_bytes > 0 && h->capacity / 2 <= r->capacity &&
+           r->capacity / 2 <= h->capacity && h->octave2 >= -AGE_OF_R && h->octave2 < 128 &&
+           isfinite(h->size_sum) && h->size_sum >= 0 && h->turnover >= 1 && isfinite(h->turnover) &&
+           h->miss_ratio >= 0 && h->miss_ratio <= 1 && isfinite(h->quality.observations) &&
+           isfinite(h->quality.loss) && isfinite(h->quality.loss_by_age);
+}
+
+static void take_head(struct fb_reuse *r, const struct saved *h)
+{
+    r->requests = h->requests;
+    r->trained_at = h->trained_at;
+    r->cached = h->cached;
+    r->evicted = h->evicted;
+    r->watch_mask = h->watch_mask;
+    r->size_sum = h->size_sum;
+    r->turnover = h->turnover;
+    r->miss_ratio = h->miss_ratio;
+    r->quality = h->quality;
+    r->judged = h->quality;
+    r->octave2 = h->octave2;
+    r->trainings = h->trainings;
+    r->trained = 0 - h->since_trained;
+    r->due = h->until_due;
+}
+
+static void take_watched(struct fb_reuse *r, const uint8_t *bytes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct watched w, *slot;
+
+        memcpy(&w, bytes + i * sizeof w, sizeof w);
+        if (w.hash == 0 || (w.hash & r->watch_mask))
+            continue;
+        slot = slot_of(r, w.hash);
+        r->watched_count += slot->hash == 0;
+        *slot = w;
+    }
+}
+
+int fb_reuse_load(struct fb_reuse *reuse, const void *bytes, size_t size)
+{
+    const uint8_t *cells = (const uint8_t *)bytes + sizeof(struct saved);
+    const uint8_t *watched = cells + 2 * CELLS * sizeof(float);
+    struct fb_boost *model;
+    struct saved head;
+    int rc;
+
+    if (size < saved_size(0, 0))
+        return -EINVAL;
+    memcpy(&head, bytes, sizeof head);
+    if (!head_good(reuse, &head, size))
+        return -EINVAL;
+    /* Into tables that nobody has looked at yet. */
+    memcpy(reuse->was, cells, CELLS * sizeof(float));
+    memcpy(reuse->was_back, cells + CELLS * sizeof(float), CELLS * sizeof(float));
+    if (!counts_good(reuse->was) || !counts_good(reuse->was_back))
+        return -EINVAL;
+    rc = fb_boost_load(watched + head.watched * sizeof(struct watched), head.model_bytes, &model);
+    if (rc == 0 && fb_boost_features(model) != FB_REUSE_FEATURES) {
+        fb_boost_free(model);
+        rc = -EINVAL;
+    }
+    if (rc)
+        return rc;
+    memcpy(reuse->seen, reuse->was, CELLS * sizeof(float));
+    memcpy(reuse->back, reuse->was_back, CELLS * sizeof(float));
+    take_head(reuse, &head);
+    take_watched(reuse, watched, head.watched);
+    reuse->model = model;
+    make_ghosts(reuse, reuse->cached);
+    add_open(reuse);
+    memset(reuse->utility, 0xff, CELLS * sizeof *reuse->utility); /* NaN */
+    return 0;
 }

@@ -17,8 +17,8 @@
  *
  * Evicted objects leave a ghost of 4 bytes, so that history survives a while.
  *
- * Time is counted in requests. Pure: no I/O, no locks, no clock; calls come one at a time. train()
- * is slow (a few milliseconds) and can be called by anybody who keeps the others out.
+ * Time is counted in requests. Pure: no I/O, no locks, no clock; calls come one at a time, but for
+ * the slow part of a training, fit(), during which all the others may be called.
  */
 #ifndef FB_POLICY_REUSE_H
 #define FB_POLICY_REUSE_H
@@ -48,6 +48,12 @@ struct fb_reuse_meta {
 
 static_assert(sizeof(struct fb_reuse_meta) == 5, "per object");
 
+/* Two histories that no request leaves behind; the owner may set them. FRESH: it was not asked for
+ * yet, the first request will begin its history. HELD: another rule keeps it; it is worth more than
+ * anything that is learned. */
+#define FB_REUSE_FRESH 0x3e
+#define FB_REUSE_HELD  0x3f
+
 struct fb_reuse;
 
 /* For a cache of so many bytes (objects, when all sizes are 1). */
@@ -71,9 +77,42 @@ bool fb_reuse_due(const struct fb_reuse *reuse);
 /* `cached` is the number of objects in the cache. Too few observations: there is still no model. */
 FB_MUST_CHECK int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached);
 
+/* The same in three steps. prepare(): true when there is enough to learn from; then fit(), which
+ * takes some 10 ms, in one thread at a time; then adopt(), with its model. */
+FB_MUST_CHECK bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached);
+struct fb_boost;
+FB_MUST_CHECK int fb_reuse_fit(struct fb_reuse *reuse, struct fb_boost **ret_model);
+void fb_reuse_adopt(struct fb_reuse *reuse, struct fb_boost *model);
+
 /* How many there were; shares of 1 for each feature, 0 without a model. */
 unsigned fb_reuse_trainings(const struct fb_reuse *reuse);
 void fb_reuse_importance(const struct fb_reuse *reuse, double ret_shares[FB_REUSE_FEATURES]);
+const char *fb_reuse_feature_name(enum fb_reuse_feature feature);
+
+/* How good it is, on what came after each training and was not part of it: of all objects that
+ * were idle for so long, who comes back next? The mean loss in bits of what the model said, and of
+ * what one would say who knows the age alone; observations fade as all do. */
+struct fb_reuse_quality {
+    double observations;
+    double loss;
+    double loss_by_age;
+};
+
+void fb_reuse_quality(const struct fb_reuse *reuse, struct fb_reuse_quality *ret_quality);
+
+/* Requests so far, and when it was last trained, in the same count; over restarts. */
+uint64_t fb_reuse_requests(const struct fb_reuse *reuse);
+uint64_t fb_reuse_trained_at(const struct fb_reuse *reuse);
+/* The time that metas have. */
+uint32_t fb_reuse_now(const struct fb_reuse *reuse);
+
+/* What was learned, as bytes of this machine, to keep it over a restart. Time begins at 0 again
+ * when it is loaded: a meta of all zeroes is then an object asked for at the start. Ghosts are not
+ * kept. load() comes before anything else, and checks what it is given: -EINVAL for anything that
+ * save() did not write, and nothing has changed. */
+size_t fb_reuse_saved_bytes(const struct fb_reuse *reuse);
+void fb_reuse_save(const struct fb_reuse *reuse, void *ret_bytes);
+FB_MUST_CHECK int fb_reuse_load(struct fb_reuse *reuse, const void *bytes, size_t size);
 
 /* Everything it owns. */
 size_t fb_reuse_bytes(const struct fb_reuse *reuse);

@@ -3,6 +3,7 @@
  * history, size and age, and hold still when there is nothing to learn from.
  */
 #include <cmocka.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,13 +131,132 @@ static void test_nothing_to_learn(void **state)
     fb_reuse_destroy(reuse);
 }
 
+/* What another rule keeps is worth more than anything; what was not asked for yet begins its
+ * history with the first request, however long it has been there. */
+static void test_marks(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    struct fb_reuse_meta held = {.history = FB_REUSE_HELD};
+    struct fb_reuse_meta fresh = {.history = FB_REUSE_FRESH};
+
+    (void)state;
+    replay(reuse, hot, once, 1);
+    for (unsigned i = 0; i < HOT; i++)
+        assert_true(fb_reuse_score(reuse, &hot[i], 2) < fb_reuse_score(reuse, &held, 2));
+    fresh.last = once[0].last;
+    assert_float_equal(fb_reuse_score(reuse, &fresh, 1), fb_reuse_score(reuse, &once[0], 1), 0);
+    fb_reuse_hit(reuse, 77, 1, &fresh);
+    assert_int_equal(fresh.history, 0);
+    assert_int_equal(fresh.last, fb_reuse_now(reuse));
+    fb_reuse_hit(reuse, 78, 1, &held);
+    assert_int_equal(held.history, 0);
+    fb_reuse_destroy(reuse);
+}
+
+/* It knows more than the age alone would tell, of what it had not seen. */
+static void test_quality(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    struct fb_reuse_quality q;
+
+    (void)state;
+    fb_reuse_quality(reuse, &q);
+    assert_float_equal(q.observations, 0, 0);
+    replay(reuse, hot, once, 1);
+    fb_reuse_quality(reuse, &q);
+    assert_true(q.observations > 1000);
+    assert_true(q.loss > 0 && q.loss < 0.5 * q.loss_by_age);
+    fb_reuse_destroy(reuse);
+}
+
+static uint8_t *saved_of(const struct fb_reuse *reuse, size_t *ret_size)
+{
+    uint8_t *bytes = malloc(fb_reuse_saved_bytes(reuse));
+
+    assert_non_null(bytes);
+    *ret_size = fb_reuse_saved_bytes(reuse);
+    fb_reuse_save(reuse, bytes);
+    return bytes;
+}
+
+static void test_restart(void **state)
+{
+    struct fb_reuse *before = make(CACHED), *after = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    FB_AUTO_FREE uint8_t *bytes = NULL;
+    size_t size;
+    uint32_t now;
+
+    (void)state;
+    replay(before, hot, once, 1);
+    now = fb_reuse_now(before);
+    bytes = saved_of(before, &size);
+    assert_int_equal(fb_reuse_load(after, bytes, size), 0);
+    assert_int_equal(fb_reuse_trainings(after), fb_reuse_trainings(before));
+    assert_int_equal(fb_reuse_requests(after), fb_reuse_requests(before));
+    assert_int_equal(fb_reuse_now(after), 0);
+    /* The same model, though other observations may have been counted since its training. */
+    for (unsigned i = 0; i < HOT; i++) {
+        struct fb_reuse_meta h = {hot[i].last - now, hot[i].history};
+        struct fb_reuse_meta o = {once[i].last - now, once[i].history};
+
+        assert_true(fb_reuse_score(after, &h, 1) > 2 * fb_reuse_score(after, &o, 1));
+    }
+    /* It goes on learning. */
+    replay(after, hot, once, 1);
+    assert_true(fb_reuse_trainings(after) > fb_reuse_trainings(before));
+    fb_reuse_destroy(before);
+    fb_reuse_destroy(after);
+}
+
+/* Whatever is wrong with what was saved: it is refused, or harmless. */
+static void test_damage(void **state)
+{
+    struct fb_reuse *before = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    FB_AUTO_FREE uint8_t *bytes = NULL;
+    struct fb_reuse *other;
+    struct fb_rand lot = {4};
+    size_t size;
+
+    (void)state;
+    replay(before, hot, once, 1);
+    bytes = saved_of(before, &size);
+    other = make(CACHED * 10);
+    assert_int_equal(fb_reuse_load(other, bytes, size), -EINVAL);
+    assert_int_equal(fb_reuse_trainings(other), 0);
+    fb_reuse_destroy(other);
+    for (unsigned i = 0; i < 60; i++) {
+        size_t at = fb_rand_below(&lot, i % 2 ? 128 : size);
+        uint8_t was = bytes[at];
+
+        bytes[at] ^= (uint8_t)(1 << fb_rand_below(&lot, 8));
+        other = make(CACHED);
+        if (fb_reuse_load(other, bytes, size) == 0)
+            assert_true(fb_reuse_score(other, &hot[0], 1) >= 0);
+        fb_reuse_destroy(other);
+        bytes[at] = was;
+    }
+    other = make(CACHED);
+    for (unsigned i = 0; i < 20; i++)
+        assert_int_equal(fb_reuse_load(other, bytes, fb_rand_below(&lot, size)), -EINVAL);
+    fb_reuse_destroy(other);
+    fb_reuse_destroy(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hot_and_once),
-        cmocka_unit_test(test_before_training),
-        cmocka_unit_test(test_ghosts),
-        cmocka_unit_test(test_nothing_to_learn),
+        cmocka_unit_test(test_hot_and_once), cmocka_unit_test(test_before_training),
+        cmocka_unit_test(test_ghosts),       cmocka_unit_test(test_nothing_to_learn),
+        cmocka_unit_test(test_marks),        cmocka_unit_test(test_quality),
+        cmocka_unit_test(test_restart),      cmocka_unit_test(test_damage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

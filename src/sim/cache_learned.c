@@ -1,21 +1,21 @@
 /*
- * Forebay's learned policy: segments, ranked by what is learned about when objects come back
- * (policy/reuse.h).
+ * Forebay's learned policy, as the daemon has it: segments, ranked by what is learned about when
+ * objects come back (policy/groups.h, policy/reuse.h).
  *
  *   on a hit:  note it
  *   on a miss: append to the open segment
  *              no room? take the 2 segments of the lowest mean utility of their bytes; keep the
- *                  better half of their bytes, by utility per byte of each object, in a new
- *                  segment; evict the others
- *   Segments are ranked once for every 5% of them that are taken. The cache has 100 segments. An
- *   object larger than a segment has one of its own.
+ *                  better half of their bytes, by utility per byte of each object, in another
+ *                  open segment; evict the others
+ *   Segments are ranked once for every 5% of them that are taken, by 64 objects each. The cache has
+ *   256 segments. An object larger than a segment has one of its own.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "core/mem.h"
-#include "policy/reuse.h"
+#include "policy/groups.h"
 #include "sim/node.h"
 #include "sim/policies.h"
 
@@ -36,11 +36,6 @@ struct segment {
     bool used;
 };
 
-struct ranked {
-    float score;
-    uint32_t no; /* of an object or a segment */
-};
-
 struct learned {
     struct fb_reuse *reuse;
     struct object *object;
@@ -59,20 +54,19 @@ struct learned {
     uint32_t *unused; /* segments */
     size_t unused_count;
     size_t unused_room;
-    uint32_t open;
-    struct ranked *victims; /* the worst first */
-    size_t victims_room;
-    size_t victim; /* the next */
-    size_t victims_end;
-    struct ranked *ranked; /* objects of a merge */
-    size_t ranked_room;
+    uint32_t open; /* for what is new */
+    uint32_t kept; /* for what stays in a merge */
+    struct fb_ranking ranking;
+    size_t ranking_room;
+    struct fb_merge_item *item; /* objects of a merge */
+    size_t item_room;
 };
 
 static const struct fb_sim_param params[] = {
-    {"segments", 100, 8, SEGMENTS_MAX, "that the cache is made of"},
-    {"merge", 2, 2, MERGE_MAX, "segments that become one less"},
-    {"keep", 1, 0, MERGE_MAX, "of these, so many segments' worth stay"},
-    {"rerank", 0.05, 0, 1, "share of segments that are evicted by one ranking"},
+    {"segments", 256, 8, SEGMENTS_MAX, "that the cache is made of"},
+    {"merge", FB_GROUPS_MERGE, 2, MERGE_MAX, "segments that become one less"},
+    {"keep", FB_GROUPS_KEEP, 0, MERGE_MAX, "of these, so many segments' worth stay"},
+    {"rerank", FB_GROUPS_RERANK, 0, 1, "share of segments that are evicted by one ranking"},
     {0},
 };
 
@@ -132,79 +126,63 @@ static int append(struct learned *c, uint32_t *at, uint32_t id)
 
 /* ---- eviction ---- */
 
-static int worst_first(const void *a, const void *b)
-{
-    const struct ranked *x = a;
-    const struct ranked *y = b;
-
-    if (x->score != y->score)
-        return x->score < y->score ? -1 : 1;
-    return x->no < y->no ? -1 : x->no > y->no;
-}
-
-static int best_first(const void *a, const void *b)
-{
-    return worst_first(b, a);
-}
-
 static float segment_utility(const struct learned *c, const struct segment *s)
 {
-    double sum = 0;
+    size_t stride = fb_groups_stride(s->count, FB_GROUPS_SAMPLE);
+    struct fb_group_sum sum = {0};
 
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->count; i += stride) {
         const struct object *o = &c->object[s->id[i]];
 
-        sum += (double)fb_reuse_score(c->reuse, &o->meta, o->size) * o->size;
+        fb_group_add(&sum, c->reuse, &o->meta, o->size);
     }
-    return (float)(sum / (double)s->size);
+    return fb_group_score(&sum, s->size, s->size);
 }
 
 static int rank_segments(struct learned *c)
 {
-    size_t count = 0;
-    int rc = fb_sim_grow(&c->victims, &c->victims_room, c->segments, sizeof *c->victims);
+    struct fb_ranking *r = &c->ranking;
+    int rc = fb_sim_grow(&r->group, &c->ranking_room, c->segments, sizeof *r->group);
 
     if (rc)
         return rc;
+    r->count = 0;
     for (uint32_t i = 0; i < c->segments; i++) {
         struct segment *s = &c->segment[i];
 
-        if (s->used && i != c->open && s->count > 0)
-            c->victims[count++] = (struct ranked){segment_utility(c, s), i};
+        if (s->used && i != c->open && i != c->kept && s->count > 0)
+            r->group[r->count++] =
+                (struct fb_ranked_group){.score = segment_utility(c, s), .no = i};
     }
-    if (count > 1)
-        qsort(c->victims, count, sizeof *c->victims, worst_first);
-    c->victim = 0;
-    c->victims_end = (size_t)(c->rerank * (double)count);
-    if (c->victims_end < c->merge)
-        c->victims_end = c->merge < count ? c->merge : count;
+    fb_ranking_sort(r, c->rerank, c->merge);
     return 0;
 }
 
-/* The objects of the next victims, the best first, and their size; the segments are free. */
+/* The objects of the next victims, and their size; the segments are free. */
 static int take_victims(struct learned *c, size_t *ret_count, uint64_t *ret_size)
 {
     size_t count = 0;
 
     *ret_size = 0;
-    for (unsigned k = 0; k < c->merge && c->victim < c->victims_end; k++) {
-        uint32_t no = c->victims[c->victim++].no;
+    for (unsigned k = 0; k < c->merge && c->ranking.next < c->ranking.end; k++) {
+        uint32_t no = c->ranking.group[c->ranking.next++].no;
         struct segment *s = &c->segment[no];
-        int rc = fb_sim_grow(&c->ranked, &c->ranked_room, count + s->count, sizeof *c->ranked);
+        int rc = fb_sim_grow(&c->item, &c->item_room, count + s->count, sizeof *c->item);
 
         if (rc)
             return rc;
         for (size_t i = 0; i < s->count; i++) {
             const struct object *o = &c->object[s->id[i]];
 
-            c->ranked[count++] =
-                (struct ranked){fb_reuse_score(c->reuse, &o->meta, o->size), s->id[i]};
+            c->item[count++] = (struct fb_merge_item){
+                .score = fb_reuse_score(c->reuse, &o->meta, o->size),
+                .size = o->size,
+                .no = s->id[i],
+            };
         }
         *ret_size += s->size;
         free_segment(c, no);
     }
-    if (count > 1)
-        qsort(c->ranked, count, sizeof *c->ranked, best_first);
     *ret_count = count;
     return 0;
 }
@@ -223,26 +201,16 @@ static int merge(struct learned *c)
 {
     size_t count = 0;
     uint64_t size = 0;
-    uint64_t kept = 0;
-    uint32_t to;
     int rc = take_victims(c, &count, &size);
 
     if (!rc)
-        rc = new_segment(c, &to);
-    /* The worst object always goes, so that every merge makes room. */
+        c->copied += fb_groups_split(c->item, count, size * c->keep / c->merge);
     for (size_t i = 0; i < count && !rc; i++) {
-        uint32_t id = c->ranked[i].no;
-
-        if (i + 1 < count && kept + c->object[id].size <= size * c->keep / c->merge) {
-            kept += c->object[id].size;
-            rc = append(c, &to, id);
-        } else {
-            drop(c, id);
-        }
+        if (c->item[i].stays)
+            rc = append(c, &c->kept, c->item[i].no);
+        else
+            drop(c, c->item[i].no);
     }
-    if (!rc && c->segment[to].count == 0)
-        free_segment(c, to);
-    c->copied += kept;
     return rc;
 }
 
@@ -255,10 +223,10 @@ static int make_room(struct learned *c, uint32_t size)
     if (fb_reuse_due(c->reuse))
         rc = fb_reuse_train(c->reuse, c->cached);
     while (!rc && c->size + size > c->capacity) {
-        if (c->victim == c->victims_end)
+        if (c->ranking.next == c->ranking.end)
             rc = rank_segments(c);
-        if (!rc && c->victims_end == 0) { /* all is in the open one */
-            rc = new_segment(c, &c->open);
+        if (!rc && c->ranking.end == 0) { /* all is in the two that are written to */
+            rc = new_segment(c, c->segment[c->kept].count > 0 ? &c->kept : &c->open);
             continue;
         }
         if (!rc)
@@ -328,7 +296,9 @@ static int create(const struct fb_sim_setup *setup, void **ret_cache, struct fb_
     c->rerank = setup->param[3];
     if (fb_reuse_create(setup->capacity, &c->reuse))
         return -ENOMEM;
-    return new_segment(c, &c->open);
+    if (new_segment(c, &c->open) || new_segment(c, &c->kept))
+        return -ENOMEM;
+    return 0;
 }
 
 static int reserve(void *cache, size_t objects)
@@ -367,8 +337,8 @@ static void destroy(void *cache)
     free(c->object);
     free(c->segment);
     free(c->unused);
-    free(c->victims);
-    free(c->ranked);
+    free(c->ranking.group);
+    free(c->item);
     free(c);
 }
 
