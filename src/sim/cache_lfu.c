@@ -5,50 +5,12 @@
  *   on a miss: while there is no room: evict the one with the least count
  *              insert with a count of 1
  */
-#include <errno.h>
-
-#include "core/mem.h"
-#include "sim/heap.h"
-#include "sim/node.h"
 #include "sim/policies.h"
-
-struct lfu {
-    struct fb_sim_base base; /* tag: the count */
-    struct fb_sim_heap heap;
-    uint64_t size;
-};
-
-static int create(const struct fb_sim_setup *setup, void **ret_cache, struct fb_error *err)
-{
-    struct lfu *c = fb_sim_base_new(setup, sizeof *c);
-
-    (void)err;
-    if (!c)
-        return -ENOMEM;
-    *ret_cache = c;
-    return 0;
-}
-
-static int reserve(void *cache, size_t objects)
-{
-    struct lfu *c = cache;
-    int rc = fb_sim_base_reserve(cache, objects);
-
-    return rc ? rc : fb_sim_heap_reserve(&c->heap, objects);
-}
-
-static void evict(struct lfu *c)
-{
-    uint32_t id = fb_sim_heap_first(&c->heap)->id;
-
-    fb_sim_heap_remove(&c->heap, id);
-    c->size -= c->base.node[id].size;
-    c->base.node[id].tag = 0;
-}
+#include "sim/ranked.h"
 
 static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hit)
 {
-    struct lfu *c = cache;
+    struct fb_sim_ranked *c = cache;
     struct fb_sim_node *node = c->base.node;
 
     for (size_t i = 0; i < batch->count; i++) {
@@ -56,15 +18,8 @@ static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hi
         int rc;
 
         ret_hit[i] = node[id].tag != 0;
-        if (!ret_hit[i] && batch->size[i] > c->base.capacity)
+        if (!fb_sim_ranked_ask(c, id, batch->size[i]))
             continue;
-        while (!ret_hit[i] && c->size + batch->size[i] > c->base.capacity)
-            evict(c);
-        if (!ret_hit[i]) {
-            node[id].size = batch->size[i];
-            c->size += batch->size[i];
-        }
-        node[id].tag++;
         rc = fb_sim_heap_set(&c->heap, id, node[id].tag, batch->first + i);
         if (rc)
             return rc;
@@ -72,20 +27,11 @@ static int replay(void *cache, const struct fb_sim_batch *batch, uint8_t *ret_hi
     return 0;
 }
 
-static void destroy(void *cache)
-{
-    struct lfu *c = cache;
-
-    if (c)
-        fb_sim_heap_free(&c->heap);
-    fb_sim_base_destroy(c);
-}
-
 const struct fb_sim_policy fb_sim_lfu = {
     .name = "lfu",
     .summary = "what was asked for least leaves first",
-    .create = create,
-    .reserve = reserve,
+    .create = fb_sim_ranked_create,
+    .reserve = fb_sim_ranked_reserve,
     .replay = replay,
-    .destroy = destroy,
+    .destroy = fb_sim_ranked_destroy,
 };
