@@ -310,7 +310,8 @@ static void more(FILE *out)
 
     fputs("\nPolicies:\n", out);
     for (const struct fb_sim_policy *const *p = fb_sim_policies(); *p; p++) {
-        fprintf(out, "  %-14s %s\n", (*p)->name, (*p)->summary);
+        fprintf(out, "  %-14s %s%s%s\n", (*p)->name, (*p)->summary, (*p)->alias ? "; also: " : "",
+                (*p)->alias ? (*p)->alias : "");
         for (const struct fb_sim_param *k = (*p)->params; k && k->key; k++)
             fprintf(out, "      :%s=%g  %s (%g to %g)\n", k->key, k->fallback, k->help, k->min,
                     k->max);

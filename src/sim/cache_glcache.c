@@ -263,18 +263,8 @@ static void destroy(void *cache)
 
 const struct fb_sim_policy fb_sim_glcache_e = {
     .name = "glcache-e",
+    .alias = "glcache",
     .summary = "GL-Cache for few misses: learned eviction of groups of 60",
-    .params = params_e,
-    .create = create,
-    .reserve = reserve,
-    .replay = replay,
-    .figures = figures,
-    .destroy = destroy,
-};
-
-const struct fb_sim_policy fb_sim_glcache = {
-    .name = "glcache",
-    .summary = "the same as glcache-e",
     .params = params_e,
     .create = create,
     .reserve = reserve,

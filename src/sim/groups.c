@@ -63,7 +63,8 @@ int fb_sim_groups_open(struct fb_sim_groups *g, unsigned lane)
         return rc;
     n = g->free;
     g->free = g->group[n].next;
-    g->group[n] = (struct fb_sim_group){NONE, 0, g->newest, NONE, true};
+    g->group[n] =
+        (struct fb_sim_group){.first = NONE, .prev = g->newest, .next = NONE, .open = true};
     if (g->newest == NONE)
         g->oldest = n;
     else
@@ -223,6 +224,7 @@ static void free_group(struct fb_sim_groups *g, uint32_t n)
         g->newest = group->prev;
     else
         g->group[group->next].prev = group->prev;
+    group->stamp = 0;
     group->next = g->free;
     g->free = n;
     g->closed--;
@@ -240,6 +242,7 @@ void fb_sim_groups_merge(struct fb_sim_groups *g, const uint32_t *chosen, unsign
     g->cached -= g->candidates - keep;
     g->group[chosen[0]].first = NONE;
     g->group[chosen[0]].count = 0;
+    g->group[chosen[0]].stamp = 0;
     for (size_t i = 0; i < keep; i++)
         push(g, chosen[0], g->candidate[i].id);
     for (unsigned i = keep > 0; i < count; i++)

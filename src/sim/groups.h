@@ -37,6 +37,7 @@ struct fb_sim_group {
     uint32_t count;
     uint32_t prev; /* in the order of writing */
     uint32_t next;
+    uint32_t stamp; /* the owner's; 0 in a new group, and in what a merge left */
     bool open;
 };
 

@@ -11,11 +11,32 @@
 #include "sim/node.h"
 
 static const struct fb_sim_policy *const policies[] = {
-    &fb_sim_fifo,      &fb_sim_lru,      &fb_sim_clock,   &fb_sim_slru,        &fb_sim_lfu,
-    &fb_sim_2q,        &fb_sim_arc,      &fb_sim_lirs,    &fb_sim_s3fifo,      &fb_sim_sieve,
-    &fb_sim_wtinylfu,  &fb_sim_lhd,      &fb_sim_gdsf,    &fb_sim_hyperbolic,  &fb_sim_lecar,
-    &fb_sim_cacheus,   &fb_sim_segcache, &fb_sim_uniform, &fb_sim_glcache,     &fb_sim_glcache_e,
-    &fb_sim_glcache_t, &fb_sim_learned,  &fb_sim_belady,  &fb_sim_belady_size, NULL,
+    &fb_sim_fifo,
+    &fb_sim_lru,
+    &fb_sim_clock,
+    &fb_sim_slru,
+    &fb_sim_lfu,
+    &fb_sim_2q,
+    &fb_sim_arc,
+    &fb_sim_lirs,
+    &fb_sim_s3fifo,
+    &fb_sim_sieve,
+    &fb_sim_wtinylfu,
+    &fb_sim_lhd,
+    &fb_sim_gdsf,
+    &fb_sim_hyperbolic,
+    &fb_sim_lecar,
+    &fb_sim_cacheus,
+    &fb_sim_segcache,
+    &fb_sim_uniform,
+    &fb_sim_glcache_e,
+    &fb_sim_glcache_t,
+    &fb_sim_learned,
+    &fb_sim_lrb,
+    &fb_sim_belady,
+    &fb_sim_belady_size,
+    &fb_sim_glcache_oracle,
+    NULL,
 };
 
 const struct fb_sim_policy *const *fb_sim_policies(void)

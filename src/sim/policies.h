@@ -24,10 +24,11 @@ extern const struct fb_sim_policy fb_sim_lecar;
 extern const struct fb_sim_policy fb_sim_cacheus;
 extern const struct fb_sim_policy fb_sim_segcache;
 extern const struct fb_sim_policy fb_sim_uniform;
-extern const struct fb_sim_policy fb_sim_glcache;
 extern const struct fb_sim_policy fb_sim_glcache_e;
 extern const struct fb_sim_policy fb_sim_glcache_t;
 extern const struct fb_sim_policy fb_sim_learned;
+extern const struct fb_sim_policy fb_sim_glcache_oracle;
+extern const struct fb_sim_policy fb_sim_lrb;
 extern const struct fb_sim_policy fb_sim_belady;
 extern const struct fb_sim_policy fb_sim_belady_size;
 
