@@ -7,7 +7,8 @@
  *     idle:    one more item of a stream that is worth loading whole
  *
  * As in the daemon, what was read to its end by a stream that will not come back stays while there
- * is room for all, positions in listings are not known, and accesses are not late.
+ * is room for all, and directories are known from their 32nd visit on, or when something of them is
+ * wanted. Unlike there, the brain is told of accesses at once.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,6 +22,7 @@
 #define FULL_SHARE 64   /* of the cache that is free when it counts as full */
 #define FILL_LOOK  4096 /* items looked at for one to load */
 #define LISTERS    8
+#define LISTED_AT  32 /* visits of a directory (cache/dirs.h) */
 #define PATH_BYTES 256
 
 enum list {
@@ -63,7 +65,8 @@ struct cache {
     uint64_t used;
     struct ends ends[FB_BRAIN_STREAMS][LISTS];
     struct fill fill[FB_BRAIN_STREAMS];
-    bool fills; /* any of them */
+    bool fills;      /* any of them */
+    uint8_t *visits; /* of each directory, by its first file; LISTED_AT: it is known */
 };
 
 struct fb_brain_config fb_jobs_brain_config(uint64_t bytes)
@@ -89,6 +92,7 @@ static void destroy(void *cache)
     fb_brain_free(c->brain);
     fb_jobs_ahead_free(c->readahead);
     free(c->items);
+    free(c->visits);
     free(c);
 }
 
@@ -104,7 +108,8 @@ int fb_jobs_brain_new(const struct fb_jobs_world *world, const struct fb_brain_c
         c->capacity = config->alloc.total_bytes;
         memset(c->ends, 0xff, sizeof c->ends);
         c->items = fb_alloc_array(world->item_count, sizeof *c->items);
-        rc = c->items ? fb_brain_new(config, &c->brain) : -ENOMEM;
+        c->visits = fb_alloc_array(world->file_count, 1);
+        rc = c->items && c->visits ? fb_brain_new(config, &c->brain) : -ENOMEM;
     }
     if (rc == 0)
         rc = fb_jobs_ahead_new(world, no_readahead ? FB_JOBS_AHEAD_NONE : FB_JOBS_AHEAD_READAHEAD,
@@ -233,7 +238,10 @@ static void want_child(struct cache *c, struct fb_jobs_run *run, const struct fb
                        uint32_t first, uint32_t end, size_t dir_len, uint32_t stream)
 {
     const struct fb_streams *streams = fb_brain_streams(c->brain);
+    uint32_t dir;
 
+    fb_jobs_dir_of(c->world, first, &dir);
+    c->visits[dir] = LISTED_AT;
     for (uint32_t f = first; f < end; f++) {
         const struct fb_jobs_file *file = &c->world->files[f];
         const char *child = file->path + (dir_len ? dir_len + 1 : 0);
@@ -282,6 +290,24 @@ static void want_blocks(struct cache *c, struct fb_jobs_run *run, const struct f
     }
 }
 
+/* Files of the directory by their places. */
+static void want_positions(struct cache *c, struct fb_jobs_run *run, const struct fb_want *want,
+                           uint32_t file, uint32_t stream)
+{
+    uint32_t first, count = fb_jobs_dir_of(c->world, file, &first);
+
+    for (uint32_t i = 0; i < want->range.count; i++) {
+        uint64_t at = want->range.first + (uint64_t)i * want->range.stride;
+        const struct fb_jobs_file *f = &c->world->files[first + at];
+
+        for (uint32_t b = 0; at < count && b < f->blocks; b++) {
+            if (fb_prefetch_wants_block(&c->config.prefetch, fb_brain_streams(c->brain), want->node,
+                                        b, f->blocks))
+                want_item(c, run, f->first_item + b, stream, want->origin);
+        }
+    }
+}
+
 static void look_ahead(struct cache *c, struct fb_jobs_run *run, const struct fb_jobs_read *read,
                        const struct fb_brain_answer *answer)
 {
@@ -292,10 +318,17 @@ static void look_ahead(struct cache *c, struct fb_jobs_run *run, const struct fb
     for (unsigned i = 0; i < n; i++)
         want_item(c, run, items[i], answer->stream, NO_ORIGIN);
     for (unsigned i = 0; i < answer->wants; i++) {
-        if (answer->want[i].by_name)
-            want_by_name(c, run, &answer->want[i], file, answer->stream);
+        const struct fb_want *want = &answer->want[i];
+        struct fb_stream_info info;
+
+        if (!fb_streams_get(fb_brain_streams(c->brain), want->node, &info))
+            continue;
+        if (info.is_file)
+            want_blocks(c, run, want, file, answer->stream);
+        else if (want->by_name)
+            want_by_name(c, run, want, file, answer->stream);
         else
-            want_blocks(c, run, &answer->want[i], file, answer->stream);
+            want_positions(c, run, want, file, answer->stream);
     }
 }
 
@@ -325,11 +358,26 @@ static void used(struct cache *c, uint32_t at, const struct fb_brain_answer *ans
     }
 }
 
+/* How many files there are beside this one, if that is known. */
+static uint32_t siblings_of(struct cache *c, uint32_t file, uint32_t *ret_position)
+{
+    uint32_t first, count = fb_jobs_dir_of(c->world, file, &first);
+
+    if (c->visits[first] < LISTED_AT) {
+        c->visits[first]++;
+        *ret_position = FB_POSITION_UNKNOWN;
+        return 0;
+    }
+    *ret_position = file - first;
+    return count;
+}
+
 static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_read *read)
 {
     struct cache *c = cache;
     struct item *it = &c->items[read->item];
-    const struct fb_jobs_file *file = &c->world->files[c->world->item_file[read->item]];
+    uint32_t number = c->world->item_file[read->item];
+    const struct fb_jobs_file *file = &c->world->files[number];
     bool hit = it->is_here;
     struct fb_brain_answer answer;
     struct fb_brain_access access = {
@@ -339,7 +387,6 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
                  .pid = read->pid,
                  .block = read->item - file->first_item,
                  .blocks = file->blocks,
-                 .position = FB_POSITION_UNKNOWN,
                  .hit = hit},
         .key = read->item + 1ULL,
         .item_bytes = read->bytes,
@@ -348,6 +395,7 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
                  .item_bytes = read->bytes},
     };
 
+    access.fact.siblings = siblings_of(c, number, &access.fact.position);
     fb_brain_access(c->brain, &access, &answer);
     if (hit) {
         used(c, read->item, &answer, read->now_s);

@@ -136,6 +136,15 @@ uint64_t fb_jobs_set_bytes(const struct fb_jobs_world *w, uint32_t set)
     return bytes;
 }
 
+uint32_t fb_jobs_dir_of(const struct fb_jobs_world *w, uint32_t file, uint32_t *ret_first)
+{
+    uint32_t set = w->files[file].set;
+    uint32_t count = w->mix->sets[set].files;
+
+    *ret_first = file - (file - w->set_file[set]) % count;
+    return count;
+}
+
 static bool lies_below(const struct fb_jobs_file *f, const char *path, size_t len)
 {
     return f->path_len >= len && memcmp(f->path, path, len) == 0 &&

@@ -40,6 +40,9 @@ uint32_t fb_jobs_item_bytes(const struct fb_jobs_world *world, uint32_t item);
 /* Bytes of all files of a set. */
 uint64_t fb_jobs_set_bytes(const struct fb_jobs_world *world, uint32_t set);
 
+/* The directory that a file lies in: its first file, and how many there are. */
+uint32_t fb_jobs_dir_of(const struct fb_jobs_world *world, uint32_t file, uint32_t *ret_first);
+
 /* The files at and below a path (a directory or a file), as a range; false when there are none. */
 bool fb_jobs_below(const struct fb_jobs_world *world, const char *path, size_t len,
                    uint32_t *ret_first, uint32_t *ret_end);

@@ -6,7 +6,7 @@
  *     from the root down: did this caller just come to the node, or was it at another child before?
  *         no:  it reads on; only the counts of accesses rise
  *         yes: a visit: an entry in the node's window, and one in its parent's `below`
- *     a full window is judged
+ *     a full window is judged; the first one is guessed at before
  *
  * Numbering. Blocks have numbers. Files and directories are numbered by name (stream/name.h), which
  * needs no listing. Where facts bring positions, windows are numbered by position and by name in
@@ -121,6 +121,8 @@ static bool visit(struct fb_streams *s, uint32_t at, const struct step *step,
     if (fb_window_add(w, entry_for(n, w, step), back > UINT8_MAX ? 0 : (uint8_t)back, step->hash,
                       n->visits))
         *ret_changed = judge(s, n);
+    else if (w->count == FB_GUESS_AT && w->trials == 0)
+        *ret_changed = fb_window_guess(w, s->alpha);
     return true;
 }
 

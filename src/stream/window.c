@@ -14,7 +14,8 @@
 #define IRREGULAR_OUT  0.25F
 #define MEAN_WEIGHT    4 /* a new interval has one part in this many of the mean */
 #define AGREED_MIN     4
-#define REST           4 /* one window in so many is judged when verdicts agree */
+#define REST           4     /* one window in so many is judged when verdicts agree */
+#define GUESS_SHARE    0.85F /* of steps that go on */
 #define LEVEL_MAX      31
 #define GAP_MAX_S      86400.0F /* a pause of days must not outweigh everything else for good */
 
@@ -135,12 +136,16 @@ static bool confirm(struct fb_window *w, const struct fb_verdict *v)
     return false;
 }
 
-bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
+static struct fb_visits unpack(const struct fb_window *w, uint64_t items,
+                               uint32_t entries[FB_WINDOW_MAX], uint8_t back[FB_WINDOW_MAX])
 {
-    uint32_t entries[FB_WINDOW_MAX];
-    uint8_t back[FB_WINDOW_MAX];
     uint64_t seen = fb_window_items(w);
-    struct fb_visits visits = {
+
+    for (uint16_t i = 0; i < w->count; i++) {
+        memcpy(&entries[i], &w->visits[i * FB_VISIT_BYTES], sizeof *entries);
+        back[i] = w->visits[i * FB_VISIT_BYTES + sizeof *entries];
+    }
+    return (struct fb_visits){
         .entries = entries,
         .back = back,
         .count = w->count,
@@ -148,6 +153,28 @@ bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
         .numbered = w->numbering == FB_NUMBER_POSITION,
         .items = items > seen ? items : seen,
     };
+}
+
+bool fb_window_guess(struct fb_window *w, double alpha)
+{
+    uint32_t entries[FB_WINDOW_MAX];
+    uint8_t back[FB_WINDOW_MAX];
+    struct fb_visits visits = unpack(w, 0, entries, back);
+    struct fb_repeats none = {0};
+    struct fb_verdict v;
+
+    fb_pattern_judge(&visits, alpha, &none, &v);
+    if (v.pattern != FB_PATTERN_SEQUENTIAL || v.test != FB_TEST_STEPS || v.statistic < GUESS_SHARE)
+        return false;
+    w->verdict = v;
+    return true;
+}
+
+bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
+{
+    uint32_t entries[FB_WINDOW_MAX];
+    uint8_t back[FB_WINDOW_MAX];
+    struct fb_visits visits;
     uint8_t old = w->verdict.pattern;
     struct fb_verdict v;
 
@@ -157,10 +184,7 @@ bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha)
         return false;
     }
     w->rested = 0;
-    for (uint16_t i = 0; i < w->count; i++) {
-        memcpy(&entries[i], &w->visits[i * FB_VISIT_BYTES], sizeof *entries);
-        back[i] = w->visits[i * FB_VISIT_BYTES + sizeof *entries];
-    }
+    visits = unpack(w, items, entries, back);
     fb_pattern_judge(&visits, alpha, &w->repeats, &v);
     if (is_cyclic(w) && v.pattern != FB_PATTERN_UNKNOWN) {
         v.pattern = FB_PATTERN_CYCLIC;

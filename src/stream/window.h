@@ -19,6 +19,10 @@
  * once. After four that agree, only every fourth window is judged until one disagrees: so a change
  * is seen within 100 visits of a stream at first, and within 500 of one long settled. 0.8 KB at a
  * size of 100.
+ *
+ * A scan is guessed at before the first window is full: who made 16 visits in order will make the
+ * next one, and directories of 50 files are read to their end before anything is known. A guess is
+ * enough to fetch ahead by; it is no verdict, and the first one takes its place.
  */
 #ifndef FB_STREAM_WINDOW_H
 #define FB_STREAM_WINDOW_H
@@ -32,6 +36,7 @@
 #define FB_SAMPLES     24
 #define FB_VISIT_BYTES 5
 #define FB_BELOW       6
+#define FB_GUESS_AT    16 /* visits */
 #define FB_BELOW_ROUND 64 /* visits after which counts are halved */
 
 enum fb_numbering {
@@ -95,6 +100,10 @@ void fb_window_gap(struct fb_window *w, int64_t gap_ns);
 /* Judges the full window and begins the next. `items`: how many there are, 0 when unknown.
  * True when the stream's pattern changed. */
 bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha);
+
+/* Of a window that was never judged, at FB_GUESS_AT visits: whether it begins as a scan. True when
+ * the pattern is sequential from now on. */
+bool fb_window_guess(struct fb_window *w, double alpha);
 
 /* How many different items were seen, about. */
 uint64_t fb_window_items(const struct fb_window *w);
