@@ -16,11 +16,19 @@ struct cli_bench_options {
     uint64_t streams;
     uint64_t each;
     char *figures;
+    double size;
+    char *jobs;
     bool json;
 };
 
 /* Each writes what it finds to standard output and returns an exit status. */
 int cli_bench_seeds(const struct cli_bench_options *options);
 int cli_bench_patterns(const struct cli_bench_options *options);
+int cli_bench_mix(const struct cli_bench_options *options);
+int cli_bench_figures(const struct cli_bench_options *options);
+
+/* DIR/NAME.svg; a sentence on standard error when it cannot be written. */
+struct fb_plot;
+int cli_bench_plot(const char *dir, const char *name, const struct fb_plot *plot);
 
 #endif

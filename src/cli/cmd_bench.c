@@ -16,7 +16,11 @@ static const struct fb_setting table[] = {
     {"each", 0, FB_SETTING_UINT, FIELD(each), "1000", NULL, "N", "Generated streams of each kind",
      "patterns"},
     {"figures", 0, FB_SETTING_STRING, FIELD(figures), NULL, NULL, "DIR",
-     "Write figures into this directory", "patterns"},
+     "Write figures into this directory", "patterns, mix, figures"},
+    {"size", 0, FB_SETTING_RATIO, FIELD(size), "35%", NULL, "SHARE",
+     "The cache, as a share of the data of all jobs", "mix"},
+    {"jobs", 0, FB_SETTING_STRING, FIELD(jobs), NULL, NULL, "N,...",
+     "Only these of the 18 jobs take part", "mix"},
     {"json", 'j', FB_SETTING_BOOL, FIELD(json), NULL, NULL, NULL, "Print one JSON object", "All"},
 };
 
@@ -26,6 +30,8 @@ static const struct {
 } benches[] = {
     {"seeds", cli_bench_seeds},
     {"patterns", cli_bench_patterns},
+    {"mix", cli_bench_mix},
+    {"figures", cli_bench_figures},
 };
 
 static const struct fb_setting *flags(size_t *ret_count)
@@ -71,9 +77,16 @@ const struct cli_command cli_bench = {
              "and 1 to 16 workers; a seed must be found within the first 64 accesses of the rank's "
              "first worker. Then how many seeds a second it tries with each kind of vectors.\n\n"
              "patterns: how many generated streams of accesses of each kind are recognised, for "
-             "several windows and levels of significance, and what recognising costs.",
+             "several windows and levels of significance, and what recognising costs.\n\n"
+             "mix: the 18 jobs of IGTCache's Table 3, a tenth of the size, in simulated time, "
+             "through caches of several kinds from a source of 150 ms and 1 Gbit/s; with figures, "
+             "for caches of 10 to 100% of the data, too.\n\n"
+             "figures: smaller cases of that paper: prefetch and eviction by themselves, a job "
+             "that ends, four jobs that share a cache, nodes against overhead, one file of each "
+             "of 2,000 directories.",
     .example = "  forebay bench seeds --trials 100 --streams 10\n"
-               "  forebay bench patterns --each 100 --figures .\n",
+               "  forebay bench patterns --each 100 --figures .\n"
+               "  forebay bench mix --size 35%\n",
     .table = flags,
     .run = run,
 };

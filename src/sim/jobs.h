@@ -86,4 +86,7 @@ void fb_job_arrivals(const struct fb_job_mix *mix, uint64_t seed, double *ret_s)
 /* The 18 jobs of IGTCache's Table 3, a tenth of the size. */
 extern const struct fb_job_mix fb_job_mix_18;
 
+/* Jobs 9, 13, 14 and 16, for the cases of the paper's section 5.4: another tenth. */
+extern const struct fb_job_mix fb_job_mix_4;
+
 #endif

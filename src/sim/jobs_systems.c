@@ -1,6 +1,7 @@
 #include "sim/jobs_systems.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -69,8 +70,13 @@ static int make(const struct fb_jobs_system *system, const struct fb_jobs_case *
     config.no_ttl = system->no_ttl;
     config.no_alloc = system->no_alloc;
     config.prefetch.depth = system->depth;
+    if (system->share != 0)
+        config.prefetch.share = fmax(system->share, 0);
+    if (system->ttl_base_s > 0)
+        config.ttl_base_ns = (int64_t)(system->ttl_base_s * 1e9);
+    config.streams.nodes_max = system->nodes_max;
     setup->ops = &fb_jobs_brain;
-    rc = fb_jobs_brain_new(the->world, &config, false, &setup->cache);
+    rc = fb_jobs_brain_new(the->world, &config, system->no_readahead, &setup->cache);
     if (rc == 0 && the->ret_brain)
         *the->ret_brain = fb_jobs_brain_of(setup->cache);
     return rc;

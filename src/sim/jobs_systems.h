@@ -13,7 +13,11 @@ struct fb_jobs_system {
     enum fb_jobs_ahead_kind ahead;
     bool is_brain;
     bool no_keep, no_prefetch, no_fill, no_ttl, no_alloc;
-    uint32_t depth; /* of prefetch; 0: as it takes */
+    uint32_t depth;     /* of prefetch; 0: as it takes */
+    double share;       /* f_p; 0: the usual; negative: everything is fetched ahead */
+    double ttl_base_s;  /* 0: the usual */
+    uint32_t nodes_max; /* 0: the usual */
+    bool no_readahead;  /* not even blocks of large files */
 };
 
 extern const struct fb_jobs_system fb_jobs_no_cache;
