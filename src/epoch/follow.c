@@ -1,0 +1,322 @@
+#include "epoch/follow.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+#define RECENT 64u /* files read last: a second look at one of them says nothing */
+
+/* One of the two epochs that the plan knows. Turns of the next one go on where the current one
+ * ends. */
+struct lap {
+    uint64_t *read; /* a bit a turn */
+    uint64_t count; /* of them */
+};
+
+struct fb_follow {
+    struct fb_plan *plan;
+    uint64_t samples;
+    uint64_t turns; /* of an epoch; a few of them are of nobody when the last batches are short */
+    uint64_t step;  /* readers side by side */
+    uint64_t span;  /* turns that they may be apart */
+    struct lap now, next;
+    uint64_t end; /* behind the last turn of somebody */
+    uint64_t low, high, ahead;
+    uint64_t above; /* turns read from low on, in this epoch */
+    uint64_t swept; /* what was given up below it has been told */
+    uint64_t skipped;
+    uint64_t strange;
+    uint64_t leap;                  /* where the last strange access was */
+    unsigned leap_near;             /* strange ones in a row close to it */
+    uint64_t hints[FB_FOLLOW_SURE]; /* turns of the next epoch that were read since the last one of
+                                     * this epoch was */
+    uint32_t recent[RECENT];
+    uint32_t recent_at;
+};
+
+/* ---- turns ---- */
+
+static uint64_t turn_of(const struct fb_follow *f, uint64_t k)
+{
+    uint64_t batch = fb_plan_split(f->plan)->batch;
+    uint64_t round = k / (f->step * batch), rest = k % (f->step * batch);
+
+    return round * f->step * batch + rest % batch * f->step + rest / batch;
+}
+
+/* False for a turn of nobody. */
+static bool access_of(const struct fb_follow *f, uint64_t turn, uint64_t *ret_k)
+{
+    uint64_t batch = fb_plan_split(f->plan)->batch;
+    uint64_t round = turn / (f->step * batch), rest = turn % (f->step * batch);
+
+    *ret_k = round * f->step * batch + rest % f->step * batch + rest / f->step;
+    return *ret_k < f->samples;
+}
+
+static bool is_read(const struct lap *lap, uint64_t turn)
+{
+    return lap->read[turn / 64] >> turn % 64 & 1;
+}
+
+static bool mark(struct lap *lap, uint64_t turn)
+{
+    if (is_read(lap, turn))
+        return false;
+    lap->read[turn / 64] |= UINT64_C(1) << turn % 64;
+    lap->count++;
+    return true;
+}
+
+static size_t lap_words(const struct fb_follow *f)
+{
+    return f->turns / 64 + 1;
+}
+
+/* ---- life ---- */
+
+int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
+{
+    const struct fb_split *split = fb_plan_split(plan);
+    struct fb_follow *f = fb_alloc(sizeof *f);
+
+    if (!f) {
+        fb_plan_free(plan);
+        return -ENOMEM;
+    }
+    f->plan = plan;
+    f->samples = fb_split_samples(split);
+    f->step = fb_max_u64(split->workers, 1);
+    f->turns = fb_div_up(f->samples, f->step * split->batch) * f->step * split->batch;
+    f->span = 2 * f->step * split->batch;
+    for (uint64_t k = f->samples - fb_min_u64(f->samples, f->span); k < f->samples; k++)
+        f->end = fb_max_u64(f->end, turn_of(f, k) + 1);
+    memset(f->recent, 0xff, sizeof f->recent);
+    f->now.read = fb_alloc_array(lap_words(f), sizeof *f->now.read);
+    f->next.read = fb_alloc_array(lap_words(f), sizeof *f->next.read);
+    if (!f->now.read || !f->next.read) {
+        fb_follow_free(f);
+        return -ENOMEM;
+    }
+    *ret_follow = f;
+    return 0;
+}
+
+void fb_follow_free(struct fb_follow *f)
+{
+    if (!f)
+        return;
+    fb_plan_free(f->plan);
+    free(f->now.read);
+    free(f->next.read);
+    free(f);
+}
+
+const struct fb_plan *fb_follow_plan(const struct fb_follow *f)
+{
+    return f->plan;
+}
+
+void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stats)
+{
+    *ret_stats = (struct fb_follow_stats){
+        .epoch = fb_plan_current(f->plan)->number,
+        .samples = f->samples,
+        .read = f->now.count,
+        .skipped = f->skipped,
+        .turn = f->high,
+        .strange = f->strange,
+    };
+    if (f->ahead > f->low + f->above)
+        ret_stats->unread = f->ahead - f->low - f->above;
+}
+
+/* ---- accesses ---- */
+
+static bool is_recent(const struct fb_follow *f, uint32_t file)
+{
+    for (unsigned i = 0; i < RECENT; i++) {
+        if (f->recent[i] == file)
+            return true;
+    }
+    return false;
+}
+
+/* What lies far behind the readers will not be read any more. */
+static void raise_low(struct fb_follow *f)
+{
+    uint64_t k;
+
+    for (; f->low < f->high; f->low++) {
+        if (is_read(&f->now, f->low)) {
+            f->above--;
+        } else if (access_of(f, f->low, &k)) {
+            if (f->low + f->span >= f->high)
+                return;
+            f->skipped++;
+        }
+    }
+}
+
+/* The epoch goes on: what looked like the next one was chance, or another rank's. */
+static void forget_hints(struct fb_follow *f)
+{
+    while (f->next.count > 0) {
+        uint64_t turn = f->hints[--f->next.count];
+
+        f->next.read[turn / 64] &= ~(UINT64_C(1) << turn % 64);
+    }
+}
+
+static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
+{
+    forget_hints(f);
+    if (mark(&f->now, turn) && turn >= f->low)
+        f->above++;
+    f->recent[f->recent_at++ % RECENT] = file;
+    f->high = fb_max_u64(f->high, turn + 1);
+    f->strange = 0;
+    f->leap_near = 0;
+    raise_low(f);
+    return FB_FOLLOW_READ;
+}
+
+static int begin_epoch(struct fb_follow *f, uint32_t file)
+{
+    struct lap old = f->now;
+
+    f->now = f->next;
+    memset(old.read, 0, lap_words(f) * sizeof *old.read);
+    f->next = (struct lap){.read = old.read};
+    f->ahead = f->ahead > f->turns ? f->ahead - f->turns : 0;
+    f->low = f->high = f->swept = 0;
+    f->above = f->now.count;
+    f->skipped = 0;
+    f->strange = 0;
+    for (uint64_t t = 0; t < fb_min_u64(f->turns, f->span); t++) {
+        if (is_read(&f->now, t))
+            f->high = t + 1;
+    }
+    f->recent[f->recent_at++ % RECENT] = file;
+    raise_low(f);
+    return fb_plan_advance(f->plan) < 0 ? -ENOMEM : FB_FOLLOW_EPOCH;
+}
+
+/* Whether a file is among the first `most` turns of the next epoch. */
+static bool begins_with(const struct fb_follow *f, uint32_t file, uint64_t most, uint64_t *ret_turn)
+{
+    uint64_t k;
+
+    if (!fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k))
+        return false;
+    *ret_turn = turn_of(f, k);
+    return *ret_turn < most;
+}
+
+/* At the end of an epoch nothing is to be expected but the very first of the next. */
+static bool is_first_of_next(const struct fb_follow *f, uint32_t file)
+{
+    uint64_t turn;
+
+    return f->high + f->step >= f->end && begins_with(f, file, f->step, &turn);
+}
+
+/* One more reason to believe that the next epoch has begun; true: reasons enough. */
+static bool begins_next(struct fb_follow *f, uint32_t file)
+{
+    uint64_t need = is_first_of_next(f, file) ? 1 : FB_FOLLOW_SURE;
+    uint64_t turn;
+
+    if (!begins_with(f, file, f->span, &turn))
+        return false;
+    if (mark(&f->next, turn))
+        f->hints[f->next.count - 1] = turn;
+    return f->next.count >= need;
+}
+
+static bool leaps(struct fb_follow *f, uint64_t turn)
+{
+    uint64_t near = f->span + FB_FOLLOW_SURE;
+    bool is_near = turn < f->leap + near && f->leap < turn + near;
+
+    f->leap_near = is_near ? f->leap_near + 1 : 1;
+    f->leap = turn;
+    return f->leap_near >= FB_FOLLOW_SURE;
+}
+
+static int leap_to(struct fb_follow *f, uint32_t file, uint64_t turn)
+{
+    f->high = turn;
+    f->ahead = turn + 1;
+    raise_low(f);
+    return take(f, file, turn);
+}
+
+int fb_follow_access(struct fb_follow *f, uint32_t file)
+{
+    uint64_t k, turn = 0;
+    bool ours = fb_plan_access(f->plan, fb_plan_current(f->plan), file, &k);
+    bool again;
+
+    if (ours)
+        turn = turn_of(f, k);
+    again = ours && is_read(&f->now, turn);
+    if (ours && !again && turn <= fb_max_u64(f->high, f->ahead) + f->span)
+        return take(f, file, turn);
+    if (again && is_recent(f, file) && !is_first_of_next(f, file))
+        return FB_FOLLOW_AGAIN;
+    if (begins_next(f, file))
+        return begin_epoch(f, file);
+    if (ours && !again && leaps(f, turn))
+        return leap_to(f, file, turn);
+    f->strange++;
+    return again ? FB_FOLLOW_AGAIN : FB_FOLLOW_STRANGE;
+}
+
+/* ---- what comes ---- */
+
+bool fb_follow_next(struct fb_follow *f, uint32_t *ret_file)
+{
+    uint64_t k;
+
+    /* Readers that are faster take what is nearest themselves. */
+    if (f->ahead < f->high)
+        f->ahead = f->high + f->step;
+    for (; f->ahead < 2 * f->turns; f->ahead++) {
+        bool now = f->ahead < f->turns;
+        const struct lap *lap = now ? &f->now : &f->next;
+        uint64_t turn = now ? f->ahead : f->ahead - f->turns;
+
+        if (is_read(lap, turn) || !access_of(f, turn, &k))
+            continue;
+        *ret_file =
+            fb_plan_file(f->plan, now ? fb_plan_current(f->plan) : fb_plan_next(f->plan), k);
+        f->ahead++;
+        return true;
+    }
+    return false;
+}
+
+bool fb_follow_given_up(struct fb_follow *f, uint32_t *ret_file)
+{
+    uint64_t k;
+
+    while (f->swept < f->low) {
+        uint64_t turn = f->swept++;
+
+        if (is_read(&f->now, turn) || !access_of(f, turn, &k))
+            continue;
+        *ret_file = fb_plan_file(f->plan, fb_plan_current(f->plan), k);
+        return true;
+    }
+    return false;
+}
+
+bool fb_follow_is_wanted(const struct fb_follow *f, uint32_t file)
+{
+    uint64_t k;
+
+    return f->ahead > f->turns && fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k) &&
+           turn_of(f, k) < f->ahead - f->turns;
+}
