@@ -127,6 +127,8 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     if (rc == 0)
         rc = fb_steer_create(cache, &cache->steer);
     if (rc == 0)
+        rc = fb_epochs_create(cache, &cache->epochs);
+    if (rc == 0)
         rc = fb_watch_start(cache);
     return rc < 0 ? fb_error_set(err, rc, "cannot start the cache: %s", fb_strerror(rc)) : 0;
 }
@@ -170,6 +172,7 @@ void fb_cache_close(struct fb_cache *cache)
     if (!cache)
         return;
     fb_watch_stop(cache);
+    fb_epochs_destroy(cache->epochs);
     if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])
         fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
@@ -307,6 +310,7 @@ int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
     fb_list_push_back(&cache->volumes, &volume->link);
     share_ttl(cache, volume->id);
     fb_mutex_unlock(&cache->fetch_lock);
+    fb_epochs_attached(cache->epochs);
     /* What another mount of this source, or one before, believes for longer than we do. */
     fb_files_visit(cache->files, volume->id, "", shorten, volume);
     *ret_volume = volume;

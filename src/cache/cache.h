@@ -26,6 +26,7 @@
 #include "base/attr.h"
 #include "core/error.h"
 #include "core/metrics.h"
+#include "epoch/follow.h"
 #include "io/buffer.h"
 #include "io/engine.h"
 #include "proto/access.h"
@@ -34,38 +35,43 @@
 #include "store/store.h"
 #include "stream/streams.h"
 
-#define FB_CACHE_METRICS(X)                                                                   \
- X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                  \
- X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                  \
- X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                     \
- X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")            \
- X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                     \
- X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")            \
- X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                     \
- X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")            \
- X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")              \
- X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                         \
- X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")   \
- X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")         \
- X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")          \
- X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                   \
- X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")    \
- X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")           \
- X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")         \
- X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")          \
- X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                       \
-   "Look-ups answered from memory because the source did not answer")                         \
- X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                 \
- X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")  \
- X(FB_CM_DECLINED, "admit_declined", COUNTER, "", "Items that their stream has no use for")   \
- X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                          \
- X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                      \
- X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring") \
- X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")   \
- X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")      \
- X(FB_CM_ASKED, "kernel_requests", COUNTER, "", "Requests of the kernel to all mounts")       \
- X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")               \
- X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time")
+#define FB_CACHE_METRICS(X)                                                                    \
+ X(FB_CM_READS, "reads", COUNTER, "", "Reads of items that doors asked for")                   \
+ X(FB_CM_READ_BYTES, "read", COUNTER, "bytes", "Bytes that doors asked for")                   \
+ X(FB_CM_HITS_DRAM, "hits_dram", COUNTER, "", "Reads answered from DRAM")                      \
+ X(FB_CM_HIT_BYTES_DRAM, "hit_dram", COUNTER, "bytes", "Bytes answered from DRAM")             \
+ X(FB_CM_HITS_PMEM, "hits_pmem", COUNTER, "", "Reads answered from PMem")                      \
+ X(FB_CM_HIT_BYTES_PMEM, "hit_pmem", COUNTER, "bytes", "Bytes answered from PMem")             \
+ X(FB_CM_HITS_NVME, "hits_nvme", COUNTER, "", "Reads answered from NVMe")                      \
+ X(FB_CM_HIT_BYTES_NVME, "hit_nvme", COUNTER, "bytes", "Bytes answered from NVMe")             \
+ X(FB_CM_MISSES, "misses", COUNTER, "", "Reads that had to wait for the source")               \
+ X(FB_CM_MISS_BYTES, "miss", COUNTER, "bytes", "Bytes of such reads")                          \
+ X(FB_CM_JOINED, "joined", COUNTER, "", "Misses that waited for a fetch already under way")    \
+ X(FB_CM_FETCHES, "source_requests", COUNTER, "", "Read requests sent to the source")          \
+ X(FB_CM_FETCH_BYTES, "source_read", COUNTER, "bytes", "Bytes read from the source")           \
+ X(FB_CM_FETCH_ERRORS, "source_errors", COUNTER, "", "Fetches that failed")                    \
+ X(FB_CM_STALE, "stale_reads", COUNTER, "", "Reads of a version the source no longer has")     \
+ X(FB_CM_UNSETTLED, "unsettled", COUNTER, "", "Fetched items too young to be kept")            \
+ X(FB_CM_STATS, "source_stats", COUNTER, "", "Attribute requests sent to the source")          \
+ X(FB_CM_CHANGED, "files_changed", COUNTER, "", "Files found changed on the source")           \
+ X(FB_CM_OUTAGE_ANSWERS, "outage_answers", COUNTER, "",                                        \
+   "Look-ups answered from memory because the source did not answer")                          \
+ X(FB_CM_ADMITTED, "admitted", COUNTER, "", "Items admitted")                                  \
+ X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")   \
+ X(FB_CM_DECLINED, "admit_declined", COUNTER, "", "Items that their stream has no use for")    \
+ X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                           \
+ X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                       \
+ X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring")  \
+ X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")    \
+ X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")       \
+ X(FB_CM_ASKED, "kernel_requests", COUNTER, "", "Requests of the kernel to all mounts")        \
+ X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")                \
+ X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time") \
+ X(FB_CM_PLAN_BROUGHT, "plan_brought", COUNTER, "", "Files brought into DRAM by a plan")       \
+ X(FB_CM_PLAN_BROUGHT_BYTES, "plan_brought_data", COUNTER, "bytes", "Bytes of such files")     \
+ X(FB_CM_PLAN_READS, "plan_reads", COUNTER, "", "Files read as a plan had foretold")           \
+ X(FB_CM_PLAN_IN_TIME, "plan_in_time", COUNTER, "", "Those of them found in DRAM")             \
+ X(FB_CM_PLAN_STRANGE, "plan_strange", COUNTER, "", "Files of a plan read out of turn")
 
 enum fb_cache_metric {
     FB_CACHE_METRICS(FB_METRIC_ENUM)
@@ -298,6 +304,35 @@ void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *a
 #define FB_POLICY_PINNED "pinned"
 FB_MUST_CHECK int fb_cache_set_policy(struct fb_volume *volume, const char *path,
                                       const char *policy);
+
+/* ---- plans: what a training job will read (cache/epochs.h) ---- */
+
+struct fb_plan_order {
+    struct fb_plan_spec spec;
+    uint64_t epochs; /* after so many the plan has ended; 0: never */
+};
+
+/* The files of a job below `dir`, by their paths relative to it, in the data set's order (indexed;
+ * taken over, also on failure), and the order in which one rank reads them: from now on they are
+ * brought into DRAM ahead of their readers. A plan for the same directory and rank is replaced.
+ * Stays over a restart. -EINVAL, -ENOMEM, with a sentence. */
+FB_MUST_CHECK int fb_cache_plan(struct fb_volume *volume, const char *dir, struct fb_names *names,
+                                const struct fb_plan_order *order, struct fb_error *err);
+/* Ends all plans of a directory. Returns how many there were. */
+unsigned fb_cache_unplan(struct fb_volume *volume, const char *dir);
+
+struct fb_plan_view {
+    uint16_t source;
+    const char *dir; /* below the source */
+    struct fb_plan_order order;
+    bool found; /* by itself, from accesses */
+    uint32_t files;
+    struct fb_follow_stats follow;
+    uint64_t window; /* files to have ready */
+};
+
+typedef void fb_plan_visit_fn(void *arg, const struct fb_plan_view *view);
+void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg);
 
 /* ---- warming ---- */
 

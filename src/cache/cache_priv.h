@@ -5,6 +5,7 @@
  *     ahead.c  fetches ahead of who reads a large file from front to back
  *     warm.c   loads what a user asks for
  *     steer.c  the brain at work
+ *     epochs.c plans at work; epoch_file.c: plans over a restart
  *     dirs.c   directories that are known; walk.c: whole data sets
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
@@ -24,6 +25,7 @@
 #include "cache/budget.h"
 #include "cache/cache.h"
 #include "cache/dirs.h"
+#include "cache/epochs.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -81,6 +83,7 @@ struct fb_cache {
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
     struct fb_steer *steer;
+    struct fb_epochs *epochs;
     struct fb_dirs *dirs;
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
@@ -184,6 +187,15 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
 /* Whether something would have to go for another item. */
 bool fb_place_is_full(const struct fb_cache *cache);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
+/* Bytes of DRAM that no segment has. */
+uint64_t fb_place_dram_free(struct fb_cache *cache);
+/* Makes so much of DRAM free, by what nobody needs there any more, then by what came first; 0: only
+ * the former. */
+void fb_place_clear(struct fb_cache *cache, uint64_t bytes);
+/* An item was read and is of no use in DRAM for long: it stays below or moves there if its stream
+ * keeps it. Where there is nothing below it stays while there is more room than `spare`. The caller
+ * holds a reference. */
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes);
 void fb_place_tick(struct fb_cache *cache);
 void fb_place_save(struct fb_cache *cache, int64_t until_ns);
 /* Empties a segment of the slowest tier that has one. -ENOSPC: nothing can go. */

@@ -25,6 +25,7 @@
 #include "core/mem.h"
 
 #define ADMIT_PATIENCE_NS (2 * FB_NS_PER_S)
+#define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
 #define ADMIT_TRIES       16
 #define EXCESS_PER_TICK   64 /* segments given up in one round when the disk runs out of space */
 
@@ -297,6 +298,103 @@ void fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
         fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);
     else
         fb_store_forget(cache->store, item->file);
+}
+
+/* ---- plans ---- */
+
+static bool has_dram(const struct fb_cache *cache)
+{
+    return fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
+}
+
+uint64_t fb_place_dram_free(struct fb_cache *cache)
+{
+    struct fb_tier_stats stats;
+
+    if (!has_dram(cache))
+        return 0;
+    fb_store_tier_stats(cache->store, 0, &stats);
+    return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct fb_segment_info *x = a, *y = b;
+
+    return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
+{
+    struct fb_tier_place *p = &cache->places[0];
+    bool lower = fb_store_tiers(cache->store) > 1;
+    struct demotion d = {
+        .cache = cache, .now_ns = fb_now_ns(), .evictions = atomic_load(&cache->evictions)};
+    uint32_t count;
+
+    if (!has_dram(cache))
+        return;
+    d.until_ns = d.now_ns + CLEAR_PATIENCE_NS;
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].live_items == 0 && !p->infos[i].pinned &&
+            fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) == 0)
+            p->infos[i--] = p->infos[--count];
+    }
+    if (fb_place_dram_free(cache) < bytes)
+        qsort(p->infos, count, sizeof *p->infos, earlier);
+    for (uint32_t i = 0; i < count && fb_place_dram_free(cache) < bytes; i++) {
+        if (p->infos[i].pinned || fb_store_is_held(cache->store, p->infos[i].no))
+            continue;
+        if (fb_store_evict(cache->store, p->infos[i].no, lower, lower ? demote : NULL, &d) < 0)
+            break;
+    }
+    fb_mutex_unlock(&cache->admit_lock);
+}
+
+/* 0: it has a place below now, or should have none. */
+static int move_down(struct fb_cache *cache, uint64_t key)
+{
+    uint64_t evictions = atomic_load(&cache->evictions);
+    struct fb_item item = {.file = (uint32_t)(key >> 32), .block = (uint32_t)key};
+    int64_t now_ns = fb_now_ns();
+    struct fb_pin pin;
+    bool room = fb_store_has_room(cache->store, 1);
+    int rc = fb_store_pin(cache->store, key, &pin);
+
+    if (rc == FB_STORE_MISS)
+        return 0;
+    if (rc == 0 && fb_files_current(cache->files, item.file) &&
+        (room || fb_steer_admits(cache->steer, item.file, pin.length, true))) {
+        item.length = pin.length;
+        item.data = pin.data;
+        fb_mutex_lock(&cache->admit_lock);
+        rc = room ? append_into_room(cache, 1, &item, now_ns)
+                  : append_evicting(cache, 1, &item, now_ns);
+        fb_mutex_unlock(&cache->admit_lock);
+        if (rc == 0)
+            (void)take_back(cache, &item, evictions);
+    }
+    fb_store_unpin(cache->store, &pin);
+    return rc == FB_STORE_MEDIUM ? 0 : rc;
+}
+
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes)
+{
+    struct fb_whereabouts where;
+
+    fb_store_where(cache->store, key, &where);
+    if (!where.in_dram || !has_dram(cache))
+        return;
+    if (!where.below && fb_store_tiers(cache->store) > 1) {
+        /* A disk that is busy now gets it when its segment goes. */
+        if (move_down(cache, key) != 0)
+            return;
+    } else if (!where.below && fb_place_dram_free(cache) > spare_bytes) {
+        return;
+    }
+    fb_store_drop_dram(cache->store, key);
 }
 
 /* Gives space back where a file system has fallen under its floor. */

@@ -7,17 +7,19 @@
 #include "core/thread.h"
 
 #define TICK_NS     (100 * FB_NS_PER_MS)
-#define FLOOR_EVERY 10     /* ticks between looks at the file systems */
-#define DRAIN_MAX   65536u /* records in one tick, so that it ends under any load */
+#define QUICK_NS    (5 * FB_NS_PER_MS) /* while plans are followed */
+#define FLOOR_EVERY 10                 /* ticks between looks at the file systems */
+#define DRAIN_MAX   65536u             /* records in one tick, so that it ends under any load */
 
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
     if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
         fb_store_touch(cache->store, access->key, access->loc, access->time_ns, NULL);
     fb_steer_watch(cache->steer, access);
+    fb_epochs_watch(cache->epochs, access);
 }
 
-static void drain(struct fb_cache *cache)
+static void drain(struct fb_cache *cache, bool is_quick)
 {
     uint64_t taken = 0, dropped = 0;
     struct fb_access access;
@@ -30,7 +32,8 @@ static void drain(struct fb_cache *cache)
             taken++;
             fb_cache_watch(cache, &access);
         }
-        fb_access_pass_dead(reader);
+        if (!is_quick)
+            fb_access_pass_dead(reader);
         dropped += atomic_load_explicit(&reader->ring->dropped, memory_order_relaxed);
     }
     fb_metric_add(&cache->metrics, FB_CM_ACCESS_RECORDS, taken);
@@ -76,13 +79,19 @@ static void call_hook(struct fb_cache *cache)
     fb_mutex_unlock(&cache->hook_lock);
 }
 
+static void look(struct fb_cache *cache, bool is_quick)
+{
+    drain(cache, is_quick);
+    call_hook(cache);
+    fb_epochs_wake(cache->epochs);
+}
+
 void fb_cache_tick(struct fb_cache *cache)
 {
     int64_t now_ns = fb_now_ns();
 
     fb_store_beat(cache->store);
-    drain(cache);
-    call_hook(cache);
+    look(cache, false);
     fb_steer_tick(cache->steer, now_ns);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
@@ -94,15 +103,24 @@ void fb_cache_tick(struct fb_cache *cache)
 static void *watch_run(void *arg)
 {
     struct fb_cache *cache = arg;
+    int64_t tick_ns = fb_now_ns() + TICK_NS;
     unsigned ticks = 0;
 
     fb_mutex_lock(&cache->watch_lock);
     while (!cache->watch_stop) {
-        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, fb_now_ns() + TICK_NS);
+        int64_t quick_ns = fb_epochs_are_followed(cache->epochs) ? fb_now_ns() + QUICK_NS : tick_ns;
+
+        fb_cond_wait(&cache->watch_cond, &cache->watch_lock,
+                     quick_ns < tick_ns ? quick_ns : tick_ns);
         fb_mutex_unlock(&cache->watch_lock);
-        fb_cache_tick(cache);
-        if (++ticks % FLOOR_EVERY == 0)
-            fb_place_tick(cache);
+        if (fb_now_ns() < tick_ns) {
+            look(cache, true);
+        } else {
+            fb_cache_tick(cache);
+            if (++ticks % FLOOR_EVERY == 0)
+                fb_place_tick(cache);
+            tick_ns = fb_now_ns() + TICK_NS;
+        }
         fb_mutex_lock(&cache->watch_lock);
     }
     fb_mutex_unlock(&cache->watch_lock);

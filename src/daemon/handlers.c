@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "daemon/daemon_priv.h"
 #include "daemon/paths.h"
+#include "daemon/plans.h"
 #include "daemon/streams.h"
 #include "daemon/version.h"
 #include "daemon/warm.h"
@@ -341,8 +342,9 @@ static json_t *op_streams(void *arg, const json_t *request, const struct ucred *
     (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
-    reply = json_pack("{s:b, s:o*}", "ok", 1, "streams",
-                      fb_streams_json(d->cache, d->mounts, d->shares));
+    reply = json_pack("{s:b, s:o*, s:o*}", "ok", 1, "streams",
+                      fb_streams_json(d->cache, d->mounts, d->shares), "plans",
+                      fb_plans_json(d->cache));
     fb_daemon_leave(d);
     return reply;
 }
@@ -421,6 +423,39 @@ static json_t *op_warm(void *arg, const json_t *request, const struct ucred *pee
     return w.reply;
 }
 
+struct planning {
+    const json_t *request;
+    json_t *reply;
+};
+
+static int use_plan(void *arg, struct fb_volume *volume, const char *below, const char *root)
+{
+    struct planning *p = arg;
+
+    (void)root;
+    p->reply = fb_plans_take(volume, below, p->request);
+    return 0;
+}
+
+static json_t *op_plan(void *arg, const json_t *request, const struct ucred *peer)
+{
+    struct fb_daemon *d = arg;
+    struct planning p = {.request = request};
+    FB_AUTO_FREE char *path = NULL;
+
+    if (fb_wire_get_path(request, "path", &path) != 0 || path[0] != '/')
+        return fb_wire_error(FB_WIRE_INVALID, "path must be an absolute path");
+    /* It names a file to be read. */
+    if (peer->uid != geteuid())
+        return fb_wire_error(FB_WIRE_FAILED, "the daemon takes plans of its own user only");
+    if (!fb_daemon_enter(d))
+        return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
+    if (use_volume(d, path, use_plan, &p) == -ENOENT)
+        p.reply = fb_wire_error(FB_WIRE_NOT_MINE, "%s is below no mount of this daemon", path);
+    fb_daemon_leave(d);
+    return p.reply;
+}
+
 static json_t *evict(struct fb_daemon *d, const json_t *request)
 {
     FB_AUTO_FREE char *path = NULL;
@@ -468,7 +503,7 @@ const struct fb_control_op *fb_daemon_ops(size_t *ret_count)
         {"ping", false, op_ping},         {"status", false, op_status}, {"mount", true, op_mount},
         {"streams", false, op_streams},   {"policy", false, op_policy}, {"warm", true, op_warm},
         {"umount", true, op_umount},      {"attach", true, op_attach},  {"evict", true, op_evict},
-        {"shutdown", false, op_shutdown},
+        {"shutdown", false, op_shutdown}, {"plan", true, op_plan},
     };
 
     *ret_count = FB_ARRAY_SIZE(ops);

@@ -320,3 +320,11 @@ bool fb_follow_is_wanted(const struct fb_follow *f, uint32_t file)
     return f->ahead > f->turns && fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k) &&
            turn_of(f, k) < f->ahead - f->turns;
 }
+
+bool fb_follow_is_read(const struct fb_follow *f, uint32_t file)
+{
+    uint64_t k;
+
+    return fb_plan_access(f->plan, fb_plan_current(f->plan), file, &k) &&
+           is_read(&f->now, turn_of(f, k));
+}

@@ -61,8 +61,9 @@ FB_MUST_CHECK bool fb_follow_next(struct fb_follow *f, uint32_t *ret_file);
 /* Files that were handed out and that nobody will read any more, one a call. */
 FB_MUST_CHECK bool fb_follow_given_up(struct fb_follow *f, uint32_t *ret_file);
 
-/* Whether a file was handed out for the next epoch already. */
+/* Whether a file was handed out for the next epoch already; whether it was read in this one. */
 bool fb_follow_is_wanted(const struct fb_follow *f, uint32_t file);
+bool fb_follow_is_read(const struct fb_follow *f, uint32_t file);
 
 void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stats);
 const struct fb_plan *fb_follow_plan(const struct fb_follow *f);

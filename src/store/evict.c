@@ -204,6 +204,23 @@ int fb_store_visit(struct fb_store *store, uint32_t segment, uint32_t sample,
     return 0;
 }
 
+void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_whereabouts *ret_where)
+{
+    struct fb_index_entry e;
+    bool found = fb_index_get(store->index, key, &e);
+
+    ret_where->in_dram = found && fb_layout_loc_good(&store->layout, e.loc[0]);
+    ret_where->below = found && fb_layout_loc_good(&store->layout, e.loc[1]);
+}
+
+void fb_store_drop_dram(struct fb_store *store, uint64_t key)
+{
+    struct fb_index_entry e;
+
+    if (fb_index_look(store->index, key, &e) && e.loc[0] != FB_LOC_NONE)
+        (void)fb_index_clear(store->index, key, 0, e.loc[0]);
+}
+
 void fb_store_forget(struct fb_store *store, uint32_t file)
 {
     uint64_t size = fb_files_version(store->files, file)->size;

@@ -240,6 +240,17 @@ FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const c
 /* Takes all items of a file out of the index (all tiers). The caller holds a reference. */
 void fb_store_forget(struct fb_store *store, uint32_t file);
 
+/* Where an item is. */
+struct fb_whereabouts {
+    bool in_dram;
+    bool below; /* in a persistent tier */
+};
+
+void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_whereabouts *ret_where);
+
+/* Takes an item's copy in DRAM out of the index, whether or not there is another one. */
+void fb_store_drop_dram(struct fb_store *store, uint64_t key);
+
 /* One access to an item, told by whoever drained the access records. loc FB_LOC_NONE: wherever
  * it is. `use` is what is remembered of it from now on; NULL: the second it was used in, and how
  * often. */

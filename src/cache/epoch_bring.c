@@ -1,0 +1,293 @@
+/*
+ * Files on their way into DRAM: look-up, then early reads, many files at a time.
+ *
+ *     next file of the plan ─► look-up ─► read ─► read ... ─► done
+ *                                 └─ all of it is in DRAM already ─┘
+ *
+ * A look-up is answered from memory while the record is valid, and makes it valid for the reader
+ * where it is not. What a disk has is copied into DRAM by the read path, when there is room: so
+ * room is made first, here, where nobody waits. Depth: half of the buffers that reads of media, or
+ * fetches of one source, have; the other half is for those who are in a hurry.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/epochs_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+
+#define WINDOW_NS      FB_NS_PER_S
+#define WINDOW_MIN     (32ULL << 20)
+#define RATE_NS        (50 * FB_NS_PER_MS)
+#define RATE_KEPT      0.9 /* of it, each RATE_NS, when readers slow down */
+#define DEPTH_MAX      128u
+#define DEPTH_MIN      2u
+#define FILE_BYTES     (100u << 10) /* a guess, until some have come */
+#define FILE_BYTES_MAX (64u << 20)  /* of a file that is brought */
+#define SPARE_SEGMENTS 2
+
+/* One file on its way. */
+struct bringing {
+    struct fb_epochs *epochs;
+    struct fb_planned *plan;
+    struct fb_volume *volume; /* entered */
+    bool is_fetch;
+    uint32_t file;
+    uint64_t at, size;
+    struct fb_lookup lookup;
+    struct fb_read read;
+    char path[FB_PATH_MAX];
+};
+
+bool fb_planned_path(const struct fb_planned *p, uint32_t file, char path[FB_PATH_MAX])
+{
+    char name[FB_NAMES_PATH_SIZE];
+    size_t len = fb_names_path(p->names, file, name);
+
+    if (p->dir_len + len + 2 > FB_PATH_MAX)
+        return false;
+    if (p->dir_len == 0) {
+        memcpy(path, name, len + 1);
+        return true;
+    }
+    memcpy(path, p->dir, p->dir_len);
+    path[p->dir_len] = '/';
+    memcpy(path + p->dir_len + 1, name, len + 1);
+    return true;
+}
+
+/* ---- one file ---- */
+
+static unsigned depth_of(const struct fb_epochs *e, const struct fb_volume *volume, bool is_fetch)
+{
+    const struct fb_cache *cache = e->cache;
+    uint64_t depth = is_fetch ? fb_min_u64(volume->account->limit / 2, cache->config.max_fetches)
+                              : cache->budget.medium_buffers / 2;
+
+    return (unsigned)fb_max_u64(DEPTH_MIN, fb_min_u64(depth, DEPTH_MAX));
+}
+
+static void finish(struct bringing *b)
+{
+    struct fb_epochs *e = b->epochs;
+    struct fb_planned *p = b->plan;
+    struct fb_volume *volume = b->volume;
+    unsigned left, half = depth_of(e, volume, b->is_fetch) / 2;
+
+    if (b->file != FB_FILE_NONE)
+        fb_files_unref(e->cache->files, b->file, 1);
+    fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT, 1);
+    fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT_BYTES, b->at);
+    atomic_fetch_add_explicit(&p->brought_files, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->brought_bytes, b->at, memory_order_relaxed);
+    if (b->is_fetch)
+        atomic_fetch_sub_explicit(&p->fetching, 1, memory_order_relaxed);
+    free(b);
+    fb_mutex_lock(&e->lock);
+    /* Under the lock: once it is 0 the plan may go. */
+    left = atomic_fetch_sub_explicit(&p->in_flight, 1, memory_order_relaxed) - 1;
+    if (left <= half && !e->woken) {
+        e->woken = true;
+        fb_cond_signal(&e->cond);
+    }
+    fb_mutex_unlock(&e->lock);
+    fb_volume_leave(volume);
+}
+
+static bool is_in_dram(struct fb_cache *cache, uint32_t file, uint64_t size)
+{
+    uint64_t block_bytes = cache->config.block_bytes;
+    struct fb_whereabouts where;
+
+    for (uint64_t at = 0; at < size; at += block_bytes) {
+        fb_store_where(cache->store, fb_item_key(file, (uint32_t)(at / block_bytes)), &where);
+        if (!where.in_dram)
+            return false;
+    }
+    return true;
+}
+
+static void read_on(struct bringing *b);
+
+static void read_done(struct fb_read *read)
+{
+    struct bringing *b = read->arg;
+    bool failed = read->result < 0 || read->bytes == 0;
+
+    b->at += read->bytes;
+    fb_read_release(read);
+    if (failed)
+        finish(b);
+    else
+        read_on(b);
+}
+
+static void read_on(struct bringing *b)
+{
+    if (b->at >= b->size) {
+        finish(b);
+        return;
+    }
+    b->read = (struct fb_read){
+        .volume = b->volume,
+        .file = b->file,
+        .offset = b->at,
+        .length = (uint32_t)fb_min_u64(FB_READ_MAX, b->size - b->at),
+        .early = true,
+        .soon = true,
+        .done = read_done,
+        .arg = b,
+    };
+    fb_read_submit(&b->read);
+}
+
+static void looked_up(struct fb_lookup *lookup)
+{
+    struct bringing *b = lookup->arg;
+
+    if (lookup->result < 0) {
+        finish(b);
+        return;
+    }
+    b->file = lookup->file;
+    b->size = fb_min_u64(lookup->attr.version.size, FILE_BYTES_MAX);
+    if (!S_ISREG(lookup->attr.mode) ||
+        is_in_dram(b->epochs->cache, b->file, lookup->attr.version.size))
+        finish(b);
+    else
+        read_on(b);
+}
+
+/* False: not now. */
+static bool begin(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *volume,
+                  uint32_t file)
+{
+    struct fb_cache *cache = e->cache;
+    struct fb_whereabouts where = {0};
+    struct bringing *b;
+    uint32_t known;
+    bool is_fetch;
+
+    b = malloc(sizeof *b);
+    if (!b)
+        return false;
+    b->file = FB_FILE_NONE;
+    b->at = b->size = 0;
+    if (!fb_planned_path(p, file, b->path)) {
+        free(b);
+        return true;
+    }
+    known = fb_files_find(cache->files, p->source, b->path);
+    if (known) {
+        fb_store_where(cache->store, fb_item_key(known, 0), &where);
+        fb_files_unref(cache->files, known, 1);
+    }
+    is_fetch = !where.in_dram && !where.below;
+    if ((is_fetch ? atomic_load_explicit(&p->fetching, memory_order_relaxed)
+                  : atomic_load_explicit(&p->in_flight, memory_order_relaxed) -
+                        atomic_load_explicit(&p->fetching, memory_order_relaxed)) >=
+        depth_of(e, volume, is_fetch)) {
+        free(b);
+        return false;
+    }
+    b->epochs = e;
+    b->plan = p;
+    b->volume = volume;
+    b->is_fetch = is_fetch;
+    fb_volume_enter(volume);
+    atomic_fetch_add_explicit(&p->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->fetching, is_fetch, memory_order_relaxed);
+    b->lookup = (struct fb_lookup){.volume = volume, .path = b->path, .done = looked_up, .arg = b};
+    fb_cache_lookup(&b->lookup);
+    return true;
+}
+
+/* ---- how far ---- */
+
+static uint64_t mean_bytes(const struct fb_planned *p)
+{
+    uint64_t files = atomic_load_explicit(&p->brought_files, memory_order_relaxed);
+    uint64_t bytes = atomic_load_explicit(&p->brought_bytes, memory_order_relaxed);
+
+    return fb_max_u64(1, (bytes + FILE_BYTES) / (files + 1));
+}
+
+uint64_t fb_epochs_room(const struct fb_epochs *e)
+{
+    return e->cache->budget.dram_bytes / (fb_store_tiers(e->cache->store) > 1 ? 2 : 4);
+}
+
+static void set_rate(struct fb_planned *p, int64_t now_ns)
+{
+    double seen;
+
+    if (now_ns - p->rate_ns < RATE_NS)
+        return;
+    seen = (double)p->reads * FB_NS_PER_S / (double)(now_ns - p->rate_ns);
+    p->rate = seen > p->rate ? seen : p->rate * RATE_KEPT + seen * (1 - RATE_KEPT);
+    p->reads = 0;
+    p->rate_ns = now_ns;
+}
+
+static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p, unsigned share)
+{
+    uint64_t mean = mean_bytes(p);
+    uint64_t most = fb_epochs_room(e) / share / mean;
+    uint64_t window = (uint64_t)(p->rate * (double)WINDOW_NS / FB_NS_PER_S);
+
+    return fb_max_u64(1, fb_min_u64(most, fb_max_u64(window, WINDOW_MIN / mean)));
+}
+
+/* The volume of a source, held; NULL: it is not there. */
+static struct fb_volume *hold_volume(struct fb_cache *cache, uint16_t source)
+{
+    struct fb_volume *found = NULL;
+    struct fb_list *it, *tmp;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (v->id == source && !v->leaving && !v->config.bypass && !found) {
+            v->holds++;
+            found = v;
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    return found;
+}
+
+static void make_room(struct fb_epochs *e, const struct fb_planned *p)
+{
+    struct fb_cache *cache = e->cache;
+    uint64_t want = mean_bytes(p) * DEPTH_MAX + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+
+    want = fb_min_u64(want, fb_epochs_room(e) / 2);
+    if (fb_place_dram_free(cache) < want)
+        fb_place_clear(cache, want);
+}
+
+void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
+{
+    struct fb_volume *volume = hold_volume(e->cache, p->source);
+    struct fb_follow_stats stats;
+    uint64_t begun = 0;
+
+    if (!volume)
+        return;
+    set_rate(p, fb_now_ns());
+    p->window = window_of(e, p, share);
+    fb_follow_stats(p->follow, &stats);
+    if (stats.unread < p->window)
+        make_room(e, p);
+    while (stats.unread + begun < p->window) {
+        if (!p->has_file && !fb_follow_next(p->follow, &p->file))
+            break;
+        p->has_file = !begin(e, p, volume, p->file);
+        if (p->has_file)
+            break;
+        begun++;
+    }
+    fb_volume_let_go(volume);
+}

@@ -1,0 +1,48 @@
+/*
+ * cache/epochs.h - plans at work: what a training job will read next is in DRAM when it does.
+ *
+ *     access records ─► watch.c ─► queue ─► thread: where the readers are (epoch/follow.h)
+ *                                             │ next files, in the order they will be wanted
+ *                        look-up ─► early read, many at a time ─► DRAM        (brought)
+ *                        read by somebody: out of DRAM; its place below stays (left)
+ *
+ * How far ahead: what the readers take in WINDOW_NS, at least WINDOW_MIN, at most half of DRAM (a
+ * quarter where DRAM is all there is) shared by all plans. With a disk below, DRAM is only the way
+ * through: what was read leaves it at once. What comes from the source stays below as long as its
+ * stream may hold more; from then on the same part of the data set is kept, epoch after epoch,
+ * which no choice of other files can better in bytes (see docs/adr), and the rest is fetched ahead.
+ *
+ * Nothing here is relied on for an answer: a plan that is wrong, late or dropped costs time.
+ *
+ * One thread owns the plans; FB_RANK_EPOCHS guards the queue of accesses, the table of plans, and
+ * what is shown of them. Memory: 51 bytes a file and 2 bits a sample, in all within
+ * fb_epochs_bytes().
+ */
+#ifndef FB_CACHE_EPOCHS_H
+#define FB_CACHE_EPOCHS_H
+
+#include "base/attr.h"
+#include "cache/cache.h"
+
+#define FB_PLANS_MAX 16u
+
+struct fb_epochs;
+
+FB_MUST_CHECK int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs);
+/* All volumes are detached. Takes NULL. */
+void fb_epochs_destroy(struct fb_epochs *epochs);
+
+/* Memory that plans may take, of so much in all. */
+uint64_t fb_epochs_bytes(uint64_t memory_bytes);
+
+/* Background thread: an access; then, when there are no more, wake(). Take NULL. */
+void fb_epochs_watch(struct fb_epochs *epochs, const struct fb_access *access);
+void fb_epochs_wake(struct fb_epochs *epochs);
+
+/* Whether accesses should be told more often than ten times a second. */
+bool fb_epochs_are_followed(const struct fb_epochs *epochs);
+
+/* A volume has come: there may be plans for it from before a restart. */
+void fb_epochs_attached(struct fb_epochs *epochs);
+
+#endif

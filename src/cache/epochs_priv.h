@@ -1,0 +1,79 @@
+/*
+ * cache/epochs_priv.h - what the files of epochs.h share.
+ *
+ *     epochs.c        the table of plans, the thread, accesses
+ *     epoch_bring.c   files on their way into DRAM
+ *     epoch_file.c    plans over a restart
+ */
+#ifndef FB_CACHE_EPOCHS_PRIV_H
+#define FB_CACHE_EPOCHS_PRIV_H
+
+#include <pthread.h>
+
+#include "cache/cache_priv.h"
+
+#define FB_EPOCHS_QUEUE 8192u
+
+/* A plan at work. The thread's own but for what is marked. */
+struct fb_planned {
+    struct fb_list link; /* among those to be freed */
+    unsigned number;     /* in the table, and of its file */
+    uint16_t source;
+    char *uri;
+    char *dir;
+    size_t dir_len;
+    struct fb_plan_order order;
+    uint64_t first_epoch;
+    bool found;
+    bool ended;
+    struct fb_names *names;
+    struct fb_follow *follow;
+    struct fb_follow_stats stats; /* under the lock */
+    int64_t used_ns;              /* last access, or when it came; under the lock */
+
+    bool has_file; /* handed out, and not begun yet */
+    uint32_t file;
+    uint64_t window; /* files to have ready; under the lock */
+    uint64_t reads;  /* since rate_ns */
+    int64_t rate_ns;
+    double rate; /* files a second */
+
+    _Atomic unsigned in_flight;
+    _Atomic unsigned fetching; /* of them, from the source */
+    _Atomic uint64_t brought_files;
+    _Atomic uint64_t brought_bytes;
+};
+
+struct fb_epochs {
+    struct fb_cache *cache;
+    int dir_fd; /* -1: plans do not survive */
+    pthread_t thread;
+    bool is_running;
+    _Atomic bool followed;
+
+    struct fb_mutex lock; /* FB_RANK_EPOCHS: guards what is below */
+    struct fb_cond cond;
+    bool stop;
+    bool woken;
+    bool attached; /* look for saved plans */
+    struct fb_planned *plans[FB_PLANS_MAX];
+    bool taken[FB_PLANS_MAX];
+    struct fb_list leaving;
+    uint32_t queued;
+    struct fb_access *queue; /* FB_EPOCHS_QUEUE */
+
+    struct fb_access *accesses; /* the thread's: queue of the last round */
+};
+
+/* Begins to bring what the plan's readers want next; returns how many files. `share`: how many
+ * plans divide DRAM among them. */
+void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share);
+
+/* Most bytes of DRAM that plans fill ahead. */
+uint64_t fb_epochs_room(const struct fb_epochs *e);
+
+/* Path below the source of a file of the plan. False: too long. */
+FB_MUST_CHECK bool fb_planned_path(const struct fb_planned *p, uint32_t file,
+                                   char path[FB_PATH_MAX]);
+
+#endif
