@@ -117,8 +117,10 @@ static void retire(struct fb_epochs *e, unsigned number) FB_REQUIRES(&e->lock)
 {
     struct fb_planned *p = fb_steal(e->plans[number]);
 
-    if (p)
-        fb_list_push_back(&e->leaving, &p->link);
+    if (!p)
+        return;
+    fb_list_push_back(&e->leaving, &p->link);
+    atomic_fetch_sub_explicit(&e->count, 1, memory_order_relaxed);
 }
 
 static void wake(struct fb_epochs *e) FB_REQUIRES(&e->lock)
@@ -165,6 +167,7 @@ static int enlist(struct fb_epochs *e, struct fb_planned *p, bool is_saved)
         save(e, p);
     fb_mutex_lock(&e->lock);
     e->plans[p->number] = p;
+    atomic_fetch_add_explicit(&e->count, 1, memory_order_relaxed);
     wake(e);
     fb_mutex_unlock(&e->lock);
     atomic_store_explicit(&e->followed, true, memory_order_relaxed);
@@ -336,7 +339,7 @@ static void resume_all(struct fb_epochs *e)
 void fb_epochs_watch(struct fb_epochs *e, const struct fb_access *access)
 {
     /* Relaxed: a plan is followed from some moment on. */
-    if (!e || !atomic_load_explicit(&e->followed, memory_order_relaxed))
+    if (!e || atomic_load_explicit(&e->count, memory_order_relaxed) == 0)
         return;
     fb_mutex_lock(&e->lock);
     if (e->queued < FB_EPOCHS_QUEUE)
@@ -346,7 +349,7 @@ void fb_epochs_watch(struct fb_epochs *e, const struct fb_access *access)
 
 void fb_epochs_wake(struct fb_epochs *e)
 {
-    if (!e || !atomic_load_explicit(&e->followed, memory_order_relaxed))
+    if (!e || atomic_load_explicit(&e->count, memory_order_relaxed) == 0)
         return;
     fb_mutex_lock(&e->lock);
     if (e->queued > 0 && !e->woken)

@@ -49,7 +49,8 @@ struct fb_epochs {
     int dir_fd; /* -1: plans do not survive */
     pthread_t thread;
     bool is_running;
-    _Atomic bool followed;
+    _Atomic unsigned count; /* of plans */
+    _Atomic bool followed;  /* some of them are read just now */
 
     struct fb_mutex lock; /* FB_RANK_EPOCHS: guards what is below */
     struct fb_cond cond;

@@ -2,14 +2,20 @@
  * forebay plan: the order in which a training job will read its files, worked out from its seed.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "cli/find_seed.h"
 #include "cli/listing.h"
 #include "core/mem.h"
 #include "core/units.h"
+#include "daemon/paths.h"
+#include "daemon/wire.h"
 #include "epoch/plan.h"
 #include "epoch/seed_search.h"
 
@@ -34,6 +40,8 @@ struct options {
     char *find;
     uint64_t seed_limit;
     bool sizes;
+    bool summary;
+    bool end;
     bool print;
 };
 
@@ -90,7 +98,8 @@ static const struct fb_setting table[] = {
      "DataLoader(drop_last=True): a batch that is not full is not read", "Readers"},
     {"sampler-drop-last", 0, FB_SETTING_BOOL, FIELD(sampler_drop_last), "no", NULL, NULL,
      "DistributedSampler(drop_last=True): what does not come out even is not read", "Readers"},
-    {"epochs", 0, FB_SETTING_UINT, FIELD(epochs), "1", NULL, "N", "Epochs to print", "Output"},
+    {"epochs", 0, FB_SETTING_UINT, FIELD(epochs), "0", NULL, "N",
+     "How many there are; 0: one to print, or no end", "Output"},
     {"first-epoch", 0, FB_SETTING_UINT, FIELD(first_epoch), "0", NULL, "N", "The first of them",
      "Output"},
     {"find", 0, FB_SETTING_STRING, FIELD(find), NULL, NULL, "FILE",
@@ -100,7 +109,11 @@ static const struct fb_setting table[] = {
     {"seed-limit", 0, FB_SETTING_UINT, FIELD(seed_limit), "1048576", NULL, "N",
      "With --find: seeds below that are tried, up to 4294967296", "Search"},
     {"sizes", 0, FB_SETTING_BOOL, FIELD(sizes), "no", NULL, NULL,
-     "Ask for the size of every file, for the summary without --print", "Output"},
+     "With --summary: ask for the size of every file", "Output"},
+    {"summary", 0, FB_SETTING_BOOL, FIELD(summary), "no", NULL, NULL,
+     "Only tell how much there is to read", "Output"},
+    {"end", 0, FB_SETTING_BOOL, FIELD(end), "no", NULL, NULL,
+     "End the plans that a daemon has for DIR", "Output"},
     {"print", 0, FB_SETTING_BOOL, FIELD(print), "no", NULL, NULL,
      "Write a line `epoch path` for each access, paths relative to DIR", "Output"},
 };
@@ -203,6 +216,7 @@ static int print_epochs(const struct view *v, uint64_t epochs)
 {
     int rc = 0;
 
+    epochs = fb_max_u64(epochs, 1);
     for (uint64_t i = 0; rc == 0 && i < epochs && !ferror(stdout); i++) {
         print_epoch(v);
         if (i + 1 < epochs)
@@ -242,6 +256,108 @@ static int print_summary(const struct view *v, const struct options *o)
     return CLI_OK;
 }
 
+/* ---- to the daemon ---- */
+
+/* The paths of the data set in memory that the daemon finds through /proc, as long as we live. */
+static int write_names(const struct fb_names *names)
+{
+    int fd = memfd_create("forebay-plan", MFD_CLOEXEC);
+    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *out = copy < 0 ? NULL : fdopen(copy, "w");
+    char path[FB_NAMES_PATH_SIZE];
+    bool good = out != NULL;
+
+    for (uint32_t i = 0; good && i < fb_names_count(names); i++) {
+        size_t len = fb_names_path(names, i, path) + 1;
+
+        good = fwrite(path, 1, len, out) == len;
+    }
+    if (out && fclose(out) != 0)
+        good = false;
+    if (!good && fd >= 0)
+        close(fb_steal_fd(&fd));
+    return fd;
+}
+
+static json_t *order_json(const char *path, const struct view *v, const struct options *o, int fd)
+{
+    const struct fb_split *s = fb_plan_split(v->plan);
+    FB_AUTO_FREE char *list = fb_asprintf("/proc/%d/fd/%d", (int)getpid(), fd);
+    FB_AUTO_FREE char *seed = fb_asprintf("%" PRIu64, o->seed);
+
+    if (!list || !seed)
+        return NULL;
+    return json_pack("{s:s, s:o*, s:s, s:s, s:s, s:i, s:i, s:b, s:b, s:I, s:I, s:I, s:I, s:b, s:b, "
+                     "s:I, s:I}",
+                     "op", "plan", "path", fb_wire_path(path), "list", list, "sampler",
+                     fb_samplers[o->sampler]->name, "seed", seed, "rule", (int)o->rule, "generator",
+                     (int)o->generator, "persistent_workers", o->persistent_workers, "old_randperm",
+                     o->randperm == 1, "world", (json_int_t)s->world, "rank", (json_int_t)s->rank,
+                     "batch", (json_int_t)s->batch, "workers", (json_int_t)s->workers, "drop_last",
+                     o->drop_last, "drop_uneven", o->sampler_drop_last, "epochs",
+                     (json_int_t)fb_min_u64(o->epochs, INT64_MAX), "first_epoch",
+                     (json_int_t)fb_min_u64(o->first_epoch, INT64_MAX));
+}
+
+static int send_request(const char *path, json_t *request, json_t **ret_reply)
+{
+    struct fb_error error = {""};
+    int rc =
+        request ? cli_request_any(request, CLI_WORK_WAIT_NS, ret_reply, NULL, &error) : -ENOMEM;
+
+    json_decref(request);
+    if (rc)
+        return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
+    if (!*ret_reply)
+        return cli_fail(CLI_FAILED,
+                        "no daemon serves %s: mount it, or start the program with `forebay run`; "
+                        "--summary and --print need none",
+                        path);
+    if (!cli_reply_ok(*ret_reply))
+        return cli_fail(CLI_FAILED, "%s", cli_reply_error(*ret_reply));
+    return CLI_OK;
+}
+
+static int hand_over(const char *dir, const struct view *v, const struct options *o)
+{
+    FB_AUTO_FREE char *path = NULL;
+    json_t *reply = NULL;
+    int fd, status;
+    int rc = fb_path_absolute(dir, &path);
+
+    if (rc)
+        return cli_fail(CLI_FAILED, "'%s': %s", dir, fb_strerror(rc));
+    fb_path_tidy(path);
+    fd = write_names(v->names);
+    if (fd < 0)
+        return cli_fail(CLI_FAILED, "out of memory for the names of %s", dir);
+    status = send_request(path, order_json(path, v, o, fd), &reply);
+    close(fd);
+    json_decref(reply);
+    return status;
+}
+
+static int end_plans(const char *dir)
+{
+    FB_AUTO_FREE char *path = NULL;
+    json_t *reply = NULL;
+    int status;
+    int rc = fb_path_absolute(dir, &path);
+
+    if (rc)
+        return cli_fail(CLI_FAILED, "'%s': %s", dir, fb_strerror(rc));
+    fb_path_tidy(path);
+    status = send_request(
+        path, json_pack("{s:s, s:o*, s:b}", "op", "plan", "path", fb_wire_path(path), "end", 1),
+        &reply);
+    if (status == CLI_OK && json_integer_value(json_object_get(reply, "plans")) == 0)
+        status = cli_fail(CLI_FAILED, "there is no plan for %s", path);
+    json_decref(reply);
+    return status;
+}
+
+/* ---- all ---- */
+
 static int plan(const char *dir, const struct options *o)
 {
     struct cli_listing how = {
@@ -261,7 +377,9 @@ static int plan(const char *dir, const struct options *o)
     else if (rc)
         status = cli_fail(CLI_FAILED, "%s", error.text);
     else
-        status = o->print ? print_epochs(&v, o->epochs) : print_summary(&v, o);
+        status = o->print     ? print_epochs(&v, o->epochs)
+                 : o->summary ? print_summary(&v, o)
+                              : hand_over(dir, &v, o);
     fb_plan_free(v.plan);
     fb_names_free(names);
     return status;
@@ -291,6 +409,8 @@ static int run(int argc, char **argv)
                                &error);
     if (rc || positional != 1)
         status = cli_usage(&cli_plan, "%s", rc ? error.text : "write one directory");
+    else if (options.end)
+        status = end_plans(argv[1]);
     else if (options.find)
         status = find(argv[1], &options);
     else
@@ -301,14 +421,16 @@ static int run(int argc, char **argv)
 
 const struct cli_command cli_plan = {
     .name = "plan",
-    .synopsis = "DIR [--sampler NAME] [--seed N] [--epochs N] [FLAGS] [--print]",
-    .summary = "Work out in which order a training job will read its files",
+    .synopsis = "DIR [--sampler NAME] [--seed N] [--epochs N] [FLAGS] [--print|--summary|--end]",
+    .summary = "Have the files of a training job ready in the order in which it will read them",
     .about =
         "A training job reads each file once an epoch, in an order that its seed fixes. This "
         "works the order out, as torch, numpy and Python do, bit for bit, without running them. "
         "Say how the program numbers its files (--order), who shuffles them with which seed, and "
-        "how they are dealt out to ranks, batches and workers.\n\nWithout --print it tells how "
-        "much there is to read. With --print it writes one line for each access of the rank, in "
+        "how they are dealt out to ranks, batches and workers.\n\nThe plan is handed to the daemon "
+        "that serves DIR: it brings the files into memory just ahead of the readers, epoch after "
+        "epoch, also after a restart, until --end. From Python: forebay.torch.attach(loader).\n\n"
+        "With --summary it tells how much there is to read, and with --print it writes one line for each access of the rank, in "
         "the order in which its loader asks for them. Workers read ahead side by side: worker w "
         "of W reads batches w, w + W, w + 2W ..., which --worker shows.\n\nThe order is that of "
         "the data set as it is now; a file more or less, and all is different.\n\nWith --find "

@@ -53,7 +53,7 @@ static const struct fb_setting *flags(size_t *ret_count)
 
 /* ---- asking ---- */
 
-static int ask_all(json_t *roots, unsigned *ret_daemons, struct fb_error *err)
+static int ask_all(json_t *roots, json_t *plans, unsigned *ret_daemons, struct fb_error *err)
 {
     json_t *request = json_pack("{s:s}", "op", "streams");
     char **sockets = NULL;
@@ -66,6 +66,7 @@ static int ask_all(json_t *roots, unsigned *ret_daemons, struct fb_error *err)
         if (cli_request(sockets[i], request, fb_now_ns() + CLI_STATUS_WAIT_NS, &reply, NULL) == 0 &&
             cli_reply_ok(reply)) {
             json_array_extend(roots, json_object_get(reply, "streams"));
+            json_array_extend(plans, json_object_get(reply, "plans"));
             ++*ret_daemons;
         }
         json_decref(reply);
@@ -146,6 +147,8 @@ static void print_node(const json_t *node, const char *above, unsigned depth, co
         printf(" %6.0fs", real(node, "ttl_s"));
     if (json_is_true(json_object_get(node, "ended")))
         printf(" ended");
+    if (json_is_string(json_object_get(node, "plan")))
+        printf(" %s", word(node, "plan"));
     putchar('\n');
     if (fb_wire_get_path(node, "path", &path) != 0)
         return;
@@ -160,13 +163,28 @@ static void print_node(const json_t *node, const char *above, unsigned depth, co
         printf("%*s... and %zu more\n", 2 * (int)depth + 2, "", left_out);
 }
 
-static void show(const json_t *roots, const char *filter, bool json)
+static void print_plan(const json_t *plan, const char *filter)
+{
+    FB_AUTO_FREE char *path = NULL;
+
+    if (fb_wire_get_path(plan, "path", &path) != 0 || (filter && !concerns(plan, filter)))
+        return;
+    printf("plan of ");
+    cli_print_text(stdout, path);
+    printf(": %s%s, rank %" PRIu64 " of %" PRIu64 ", %" PRIu64 " of %" PRIu64 " read, %" PRIu64
+           " ready\n",
+           word(plan, "plan"), json_is_true(json_object_get(plan, "found")) ? " (found)" : "",
+           integer(plan, "rank"), integer(plan, "world"), integer(plan, "read"),
+           integer(plan, "samples"), integer(plan, "ready"));
+}
+
+static void show(const json_t *roots, const json_t *plans, const char *filter, bool json)
 {
     size_t i;
-    json_t *root;
+    json_t *root, *plan;
 
     if (json) {
-        json_t *object = json_pack("{s:O}", "streams", roots);
+        json_t *object = json_pack("{s:O, s:O}", "streams", roots, "plans", plans);
 
         json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         putchar('\n');
@@ -180,23 +198,25 @@ static void show(const json_t *roots, const char *filter, bool json)
     printf("%-*s%-10s %-8s %6s  %-8s %6s %9s %9s %9s %9s %7s\n", PATH_WIDTH, "path", "pattern",
            "test", "value", "keeps", "hits", "accesses", "holds", "quota", "benefit", "ttl");
     json_array_foreach(roots, i, root) print_node(root, NULL, 0, filter);
+    json_array_foreach(plans, i, plan) print_plan(plan, filter);
 }
 
 static int show_once(const char *filter, const struct options *options, struct fb_error *err)
 {
-    json_t *roots = json_array();
+    json_t *roots = json_array(), *plans = json_array();
     unsigned daemons;
-    int rc = roots ? ask_all(roots, &daemons, err) : -ENOMEM;
+    int rc = roots && plans ? ask_all(roots, plans, &daemons, err) : -ENOMEM;
 
     if (rc == 0 && daemons == 0)
         rc = fb_error_set(err, -ENOENT, "no daemon runs");
     if (rc == 0) {
         if (options->watch && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
-        show(roots, filter, options->json);
+        show(roots, plans, filter, options->json);
         fflush(stdout);
     }
     json_decref(roots);
+    json_decref(plans);
     return rc;
 }
 

@@ -342,9 +342,7 @@ static json_t *op_streams(void *arg, const json_t *request, const struct ucred *
     (void)peer;
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
-    reply = json_pack("{s:b, s:o*, s:o*}", "ok", 1, "streams",
-                      fb_streams_json(d->cache, d->mounts, d->shares), "plans",
-                      fb_plans_json(d->cache));
+    reply = fb_streams_json(d->cache, d->mounts, d->shares);
     fb_daemon_leave(d);
     return reply;
 }

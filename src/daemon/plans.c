@@ -86,8 +86,7 @@ static int take_order(const json_t *request, struct fb_plan_order *order, struct
     };
     /* A seed has 64 bits, a number of JSON 63. */
     if (!order->spec.shuffle.sampler || !seed || rule > FB_EPOCH_FIXED ||
-        generator > FB_TORCH_SAMPLER ||
-        sscanf(seed, "%" SCNu64, &order->spec.shuffle.seed) != 1)
+        generator > FB_TORCH_SAMPLER || sscanf(seed, "%" SCNu64, &order->spec.shuffle.seed) != 1)
         return fb_error_set(err, -EINVAL, "the order of the plan was not understood");
     return 0;
 }
@@ -115,29 +114,49 @@ json_t *fb_plans_take(struct fb_volume *volume, const char *dir, const json_t *r
 
 /* ---- showing ---- */
 
+/* So many accesses in a row that are not foretold, and the plan is not what is read. */
+#define LOST_AFTER 64
+
+static void write_text(const struct fb_plan_view *v, char text[FB_PLAN_TEXT_SIZE])
+{
+    snprintf(text, FB_PLAN_TEXT_SIZE, "seed %" PRIu64 ", epoch %" PRIu64 ", %s",
+             v->order.spec.shuffle.seed, v->follow.epoch,
+             v->follow.strange > LOST_AFTER ? "lost" : "exact");
+}
+
+struct listing {
+    json_t *plans;
+    fb_plans_path_fn *full;
+    const void *arg;
+};
+
 static void add_plan(void *arg, const struct fb_plan_view *v)
 {
+    const struct listing *l = arg;
     const struct fb_plan_spec *spec = &v->order.spec;
+    FB_AUTO_FREE char *path = l->full(l->arg, v->source, v->dir);
+    char text[FB_PLAN_TEXT_SIZE];
 
+    write_text(v, text);
     json_array_append_new(
-        arg,
-        json_pack("{s:i, s:o*, s:s, s:I, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
-                  "source", (int)v->source, "path", fb_wire_path(*v->dir ? v->dir : "."), "sampler",
+        l->plans,
+        json_pack("{s:o*, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+                  "path", path ? fb_wire_path(path) : NULL, "plan", text, "sampler",
                   spec->shuffle.sampler->name, "seed", (json_int_t)spec->shuffle.seed, "world",
-                  (int)spec->split.world, "rank", (int)spec->split.rank, "batch",
-                  (int)spec->split.batch, "workers", (int)spec->split.workers, "files",
-                  (json_int_t)v->files, "epoch", (json_int_t)v->follow.epoch, "samples",
+                  (json_int_t)spec->split.world, "rank", (json_int_t)spec->split.rank, "batch",
+                  (json_int_t)spec->split.batch, "workers", (json_int_t)spec->split.workers,
+                  "files", (json_int_t)v->files, "epoch", (json_int_t)v->follow.epoch, "samples",
                   (json_int_t)v->follow.samples, "read", (json_int_t)v->follow.read, "ready",
                   (json_int_t)v->follow.unread, "window", (json_int_t)v->window, "found",
                   v->found));
 }
 
-json_t *fb_plans_json(struct fb_cache *cache)
+json_t *fb_plans_json(struct fb_cache *cache, fb_plans_path_fn *full, const void *arg)
 {
-    json_t *plans = json_array();
+    struct listing l = {.plans = json_array(), .full = full, .arg = arg};
 
-    fb_cache_plans(cache, add_plan, plans);
-    return plans;
+    fb_cache_plans(cache, add_plan, &l);
+    return l.plans;
 }
 
 struct wanted {
@@ -153,9 +172,7 @@ static void find_plan(void *arg, const struct fb_plan_view *v)
 
     if (v->source != w->source || strcmp(v->dir, w->dir) != 0)
         return;
-    snprintf(w->text, FB_PLAN_TEXT_SIZE, "seed %" PRIu64 ", epoch %" PRIu64 ", %s",
-             v->order.spec.shuffle.seed, v->follow.epoch,
-             v->follow.strange > 64 ? "lost" : "exact");
+    write_text(v, w->text);
     w->found = true;
 }
 

@@ -14,8 +14,10 @@
 FB_MUST_CHECK json_t *fb_plans_take(struct fb_volume *volume, const char *dir,
                                     const json_t *request);
 
-/* All plans: a list of objects; roots are told apart by their source's number. */
-FB_MUST_CHECK json_t *fb_plans_json(struct fb_cache *cache);
+/* All plans, a list of objects; `full` makes a whole path of one below a source (malloc'd). */
+typedef char *fb_plans_path_fn(const void *arg, uint16_t source, const char *dir);
+FB_MUST_CHECK json_t *fb_plans_json(struct fb_cache *cache, fb_plans_path_fn *full,
+                                    const void *arg);
 
 /* "seed 42, epoch 3, exact", for the directory of a plan, in `text`; false: there is none. */
 #define FB_PLAN_TEXT_SIZE 128

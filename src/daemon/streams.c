@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "daemon/plans.h"
 #include "daemon/wire.h"
 
 #define ROOTS_MAX 128
@@ -22,6 +23,7 @@ struct root {
 };
 
 struct building {
+    struct fb_cache *cache;
     struct root roots[ROOTS_MAX];
     unsigned root_count;
     unsigned nodes;
@@ -63,11 +65,13 @@ static json_t *node_json(const struct building *b, const struct fb_stream_view *
 {
     FB_AUTO_FREE char *path = full_path(b, v->info.source, v->path);
     const struct fb_verdict *verdict = &v->info.verdict;
+    char plan[FB_PLAN_TEXT_SIZE];
 
     return json_pack(
-        "{s:o*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, "
+        "{s:o*, s:s*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, "
         "s:[]}",
-        "path", path ? fb_wire_path(path) : NULL, "pattern",
+        "path", path ? fb_wire_path(path) : NULL, "plan",
+        fb_plans_text(b->cache, v->info.source, v->path, plan) ? plan : NULL, "pattern",
         fb_pattern_name((enum fb_pattern)verdict->pattern), "test",
         fb_pattern_test_name((enum fb_pattern_test)verdict->test), "statistic",
         (double)verdict->statistic, "limit", (double)verdict->limit, "policy", v->policy, "stream",
@@ -99,17 +103,23 @@ static void add_node(void *arg, const struct fb_stream_view *view)
     json_array_append_new(b->levels[view->depth], node);
 }
 
+static char *plan_path(const void *arg, uint16_t source, const char *dir)
+{
+    return full_path(arg, source, dir);
+}
+
 json_t *fb_streams_json(struct fb_cache *cache, struct fb_mounts *mounts, struct fb_shares *shares)
 {
-    struct building b = {.root_count = 0};
-    json_t *roots = json_array();
+    struct building b = {.cache = cache};
+    json_t *roots = json_array(), *plans;
 
     fb_mounts_visit(mounts, add_mount, &b);
     if (shares)
         fb_shares_visit(shares, add_share, &b);
     b.levels[0] = roots;
     fb_cache_streams(cache, add_node, &b);
+    plans = fb_plans_json(cache, plan_path, &b);
     for (unsigned i = 0; i < b.root_count; i++)
         free(b.roots[i].path);
-    return roots;
+    return json_pack("{s:b, s:o*, s:o*}", "ok", 1, "streams", roots, "plans", plans);
 }

@@ -9,7 +9,8 @@
 #include "daemon/mounts.h"
 #include "daemon/shares.h"
 
-/* An array of the sources' roots, each with its children in it. `shares` may be NULL. */
+/* The reply to who asks: the sources' roots, each with its children in it, and the plans. `shares`
+ * may be NULL. */
 json_t *fb_streams_json(struct fb_cache *cache, struct fb_mounts *mounts, struct fb_shares *shares);
 
 #endif

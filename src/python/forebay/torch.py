@@ -1,6 +1,11 @@
-"""What a torch DataLoader is going to read, for `forebay plan`.
+"""What a torch DataLoader is going to read, told to Forebay before it does.
 
     import forebay.torch
+
+    forebay.torch.attach(loader)    # from now on its files are in memory when they are read
+
+The data set lies below a Forebay mount, or below a source of `forebay run`. To look at a plan
+instead:
 
     loader = torch.utils.data.DataLoader(ImageFolder("/data/train"), batch_size=128, shuffle=True,
                                          num_workers=4, generator=torch.Generator().manual_seed(1))
@@ -15,12 +20,15 @@ program's own does, or a generator that others draw from, describe() raises Valu
 import dataclasses
 import os
 import shlex
+import shutil
+import subprocess
+import tempfile
 import typing
 
 import torch
 from torch.utils import data as _data
 
-__all__ = ["Plan", "describe"]
+__all__ = ["Plan", "attach", "describe"]
 
 # torch.randperm() has had another algorithm for so many numbers since that version.
 _LARGE = (2**32 - 1) // 20
@@ -71,6 +79,49 @@ class Plan:
 
     def __str__(self):
         return shlex.join(["forebay", "plan", *self.arguments("FILE")])
+
+
+def attach(loader, *, paths=None, set_epoch=True, forebay=None):
+    """Hand the plan of a DataLoader to the daemon that serves its files; returns the plan.
+
+    To be called before the loader's first epoch. The program reads as before, in the order it has:
+    only the files are in memory by then. With a DistributedSampler, set_epoch() may jump: the plan
+    follows it. RuntimeError: no daemon serves the files, or it does not take the plan.
+    """
+    plan = describe(loader, paths=paths, set_epoch=set_epoch)
+    _hand_over(plan, forebay)
+    if plan.sampler == "torch-distributed" and set_epoch:
+        _follow(loader.sampler, plan, forebay)
+    return plan
+
+
+def _hand_over(plan, forebay=None):
+    program = forebay or os.environ.get("FOREBAY") or shutil.which("forebay")
+    if not program:
+        raise RuntimeError("the program forebay is not in PATH; name it with forebay=")
+    # The tool must not read through the library that the program itself runs under.
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    with tempfile.TemporaryDirectory(prefix="forebay-plan-") as folder:
+        names = os.path.join(folder, "files")
+        plan.write_list(names)
+        done = subprocess.run([program, "plan", *plan.arguments(names)], env=environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"forebay plan failed: {done.returncode}")
+
+
+def _follow(sampler, plan, forebay):
+    """Tell the daemon of epochs that do not come in turn."""
+    known = {"next": plan.first_epoch}
+    real = sampler.set_epoch
+
+    def set_epoch(epoch):
+        if epoch not in (known["next"], known["next"] - 1):
+            _hand_over(dataclasses.replace(plan, first_epoch=epoch), forebay)
+        known["next"] = epoch + 1
+        real(epoch)
+
+    sampler.set_epoch = set_epoch
 
 
 def describe(loader, *, paths=None, set_epoch=True):

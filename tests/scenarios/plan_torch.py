@@ -1,0 +1,118 @@
+"""What plan_torch runs: `make DIR` writes a data set, `train SOURCE MOUNT first|again` reads it through
+a mount with torch's DataLoader and looks at the daemon's counters."""
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+FILES = 600
+BYTES = 60_000
+BATCH = 16
+READY = 2 * BATCH
+
+
+def content(number):
+    return hashlib.sha256(b"%d" % number).digest() * (BYTES // 32)
+
+
+def make(folder):
+    for number in range(FILES):
+        part = os.path.join(folder, str(number % 7))
+        os.makedirs(part, exist_ok=True)
+        with open(os.path.join(part, f"{number}.jpg"), "wb") as f:
+            f.write(content(number))
+
+
+class Data:
+    """Reads a file past the page cache, which would have the second epoch otherwise."""
+
+    def __init__(self, folder):
+        self.paths = [os.path.join(folder, str(n % 7), f"{n}.jpg") for n in range(FILES)]
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, number):
+        fd = os.open(self.paths[number], os.O_RDONLY)
+        try:
+            data = os.read(fd, BYTES)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+        assert data == content(number), f"{self.paths[number]}: wrong bytes"
+        return number
+
+
+def ask(*words):
+    return json.loads(subprocess.check_output([os.environ["FOREBAY"], *words, "--json"]))
+
+
+def counters():
+    return ask("status")["daemons"][0]["counters"]
+
+
+def ready():
+    """Files that wait for the reader, and the epoch they are of."""
+    plans = ask("streams")["plans"]
+    return (plans[0]["ready"], plans[0]["epoch"]) if plans else (0, 0)
+
+
+def step(deadline=20):
+    """What a GPU would do meanwhile: nothing that takes a fixed time."""
+    end = time.monotonic() + deadline
+    while ready()[0] < READY and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def epoch(loader, batches=None):
+    """One epoch, or its beginning. Returns how the counters have changed, and how many were read."""
+    before = counters()
+    seen = []
+    for no, numbers in enumerate(loader):
+        seen += numbers.tolist()
+        if no % 4 == 0 and no + 4 < len(loader):
+            step()
+        if no + 1 == batches:
+            break
+    end = time.monotonic() + 20
+    while True:
+        after = counters()
+        change = {key: after[key] - before.get(key, 0) for key in after}
+        if change["plan_reads"] >= len(seen) or time.monotonic() > end:
+            return change, seen
+        time.sleep(0.05)
+
+
+def train(source, mount, when):
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    import forebay.torch
+
+    data = Data(mount)
+    sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=7)
+    loader = DataLoader(data, batch_size=BATCH, num_workers=2, sampler=sampler)
+    del source
+    if when == "first":
+        plan = forebay.torch.attach(loader)
+        assert plan.directory == mount, plan.directory
+    for number in range(3) if when == "first" else (2, 3):
+        sampler.set_epoch(number)
+        step(5)
+        change, seen = epoch(loader, 10 if when == "first" and number == 2 else None)
+        planned, in_time = change["plan_reads"], change["plan_in_time"]
+        print(f"epoch {number}: {len(seen)} read, {planned} planned, {in_time} in time, "
+              f"{change['hits_dram']} in DRAM, {change['source_read_bytes']} B of the source")
+        assert planned >= len(seen) - 4, "accesses were not foretold"
+        assert change["hits_dram"] >= 0.8 * len(seen), "not in DRAM in time"
+        if when == "first" and number > 0:
+            assert change["source_read_bytes"] == 0, "the source was read again"
+    assert ready()[1] == (2 if when == "first" else 3), ready()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(sys.argv[2])
+    else:
+        train(*sys.argv[2:5])
