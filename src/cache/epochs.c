@@ -15,7 +15,7 @@
 #define FOLLOWED_NS  (10 * FB_NS_PER_S) /* since the last access of a plan */
 #define CHUNK_BYTES  24
 #define EPOCHS_BYTES 8 /* a file: order and place, in one epoch */
-#define MEMORY_SHARE 32
+#define MEMORY_SHARE 56
 
 uint64_t fb_epochs_bytes(uint64_t memory_bytes)
 {
