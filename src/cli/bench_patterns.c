@@ -477,19 +477,6 @@ static int measure(struct results *r, uint64_t seed)
 
 /* ---- output ---- */
 
-static int write_figure(const char *dir, const char *name, const struct fb_plot *plot)
-{
-    FB_AUTO_FREE char *path = fb_asprintf("%s/%s.svg", dir, name);
-    FILE *out = path ? fopen(path, "we") : NULL;
-    int failed;
-
-    if (!out)
-        return path ? -errno : -ENOMEM;
-    fb_plot_svg(out, plot);
-    failed = ferror(out);
-    return fclose(out) != 0 || failed ? -EIO : 0;
-}
-
 static int write_figures(const struct results *r, const char *dir)
 {
     static const enum fb_synth_kind compared[] = {FB_SYNTH_RANDOM, FB_SYNTH_SCATTERED,
@@ -519,12 +506,12 @@ static int write_figures(const struct results *r, const char *dir)
     for (size_t i = 0; i < FB_ARRAY_SIZE(compared); i++)
         by_alpha[KINDS + i] = (struct fb_plot_series){compared_names[i], alphas,
                                                       r->paper_by_alpha[compared[i]], N_ALPHAS};
-    rc = write_figure(dir, "patterns-window", &plot);
+    rc = cli_bench_plot(dir, "patterns-window", &plot);
     plot.title = "Recognition by level of significance, window 100";
     plot.x_label = "alpha of the gap test";
     plot.series = by_alpha;
     plot.count = FB_ARRAY_SIZE(by_alpha);
-    return rc ? rc : write_figure(dir, "patterns-alpha", &plot);
+    return rc ? rc : cli_bench_plot(dir, "patterns-alpha", &plot);
 }
 
 static void print_share(double share)

@@ -16,22 +16,24 @@ static const struct fb_setting table[] = {
     {"each", 0, FB_SETTING_UINT, FIELD(each), "1000", NULL, "N", "Generated streams of each kind",
      "patterns"},
     {"figures", 0, FB_SETTING_STRING, FIELD(figures), NULL, NULL, "DIR",
-     "Write figures into this directory", "patterns, mix, figures"},
+     "Write figures into this directory", "patterns, mix, figures, glcache"},
     {"size", 0, FB_SETTING_RATIO, FIELD(size), "35%", NULL, "SHARE",
      "The cache, as a share of the data of all jobs", "mix"},
     {"jobs", 0, FB_SETTING_STRING, FIELD(jobs), NULL, NULL, "N,...",
      "Only these of the 18 jobs take part", "mix"},
+    {"cache", 0, FB_SETTING_STRING, FIELD(cache), "10%", NULL, "SIZE",
+     "Its size: a share of the bytes of all objects, or bytes", "glcache"},
     {"json", 'j', FB_SETTING_BOOL, FIELD(json), NULL, NULL, NULL, "Print one JSON object", "All"},
 };
 
 static const struct {
     const char *name;
     int (*run)(const struct cli_bench_options *options);
+    bool takes_names;
 } benches[] = {
-    {"seeds", cli_bench_seeds},
-    {"patterns", cli_bench_patterns},
-    {"mix", cli_bench_mix},
-    {"figures", cli_bench_figures},
+    {"seeds", cli_bench_seeds, false},    {"patterns", cli_bench_patterns, false},
+    {"mix", cli_bench_mix, false},        {"figures", cli_bench_figures, false},
+    {"glcache", cli_bench_glcache, true},
 };
 
 static const struct fb_setting *flags(size_t *ret_count)
@@ -43,8 +45,11 @@ static const struct fb_setting *flags(size_t *ret_count)
 static int start(const char *name, const struct cli_bench_options *options)
 {
     for (size_t i = 0; i < FB_ARRAY_SIZE(benches); i++) {
-        if (strcmp(name, benches[i].name) == 0)
-            return benches[i].run(options);
+        if (strcmp(name, benches[i].name) != 0)
+            continue;
+        if (options->names > 0 && !benches[i].takes_names)
+            return cli_usage(&cli_bench, "%s takes no files", name);
+        return benches[i].run(options);
     }
     return cli_usage(&cli_bench, "there is no bench '%.64s'", name);
 }
@@ -60,18 +65,21 @@ static int run(int argc, char **argv)
     fb_settings_defaults(table, FB_ARRAY_SIZE(table), &options);
     rc = fb_settings_from_args(table, FB_ARRAY_SIZE(table), &options, argc, argv, &positional,
                                &error);
-    if (rc || positional != 1)
+    if (rc || positional < 1) {
         status = cli_usage(&cli_bench, "%s", rc ? error.text : "write the name of one bench");
-    else
+    } else {
+        options.name = argv + 2;
+        options.names = (size_t)positional - 1;
         status = start(argv[1], &options);
+    }
     fb_settings_free(table, FB_ARRAY_SIZE(table), &options);
     return status;
 }
 
 const struct cli_command cli_bench = {
     .name = "bench",
-    .synopsis = "NAME [FLAGS]",
-    .summary = "Measure parts of the cache on this machine, without files or a daemon",
+    .synopsis = "NAME [TRACE...] [FLAGS]",
+    .summary = "Measure parts of the cache on this machine, without a daemon",
     .about = "seeds: the search for a shuffle's seed in what a process reads. Trials have seeds "
              "below 2^20, 10,000 to 1.3 million files, a world of 1 to 64, batches of 16 to 512 "
              "and 1 to 16 workers; a seed must be found within the first 64 accesses of the rank's "
@@ -83,10 +91,14 @@ const struct cli_command cli_bench = {
              "for caches of 10 to 100% of the data, too.\n\n"
              "figures: smaller cases of that paper: prefetch and eviction by themselves, a job "
              "that ends, four jobs that share a cache, nodes against overhead, one file of each "
-             "of 2,000 directories.",
+             "of 2,000 directories.\n\n"
+             "glcache TRACE...: what GL-Cache's settings (group size, groups merged, share evicted "
+             "by a ranking, interval of training, features, grouping) do for hits and speed on "
+             "these traces, beside other policies. Traces are as for `forebay sim`.",
     .example = "  forebay bench seeds --trials 100 --streams 10\n"
                "  forebay bench patterns --each 100 --figures .\n"
-               "  forebay bench mix --size 35%\n",
+               "  forebay bench mix --size 35%\n"
+               "  forebay bench glcache trace.oracleGeneral.zst --cache 5% --figures .\n",
     .table = flags,
     .run = run,
 };

@@ -6,7 +6,7 @@
  *   on a miss: append to the open group; it is full? open another
  *              no room? rank the groups by the sum of 1 / (size * time until the next access) of
  *                  their objects, per byte; take the worst and the merge - 1 groups written next;
- *                  keep one group's worth of objects, the best by the same measure; evict the others
+ *                  keep one group's worth of objects, the best by the same measure; evict the rest
  *
  * A ranking serves for a share of the groups, as there. With keep=0 what a merge keeps is chosen by
  * the last access, as GL-Cache does, so that only the ranking knows the future.
