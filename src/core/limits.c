@@ -6,6 +6,7 @@
  */
 #include "core/limits.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -252,4 +253,64 @@ bool fb_task_is_killed(uint32_t tid)
     /* The last field is the exit code as wait(2) shows it: its low 7 bits are a signal's number. */
     last = strrchr(text, ' ');
     return last && (strtoul(last, NULL, 10) & 0x7f) != 0;
+}
+
+/* ---- who has a file open ---- */
+
+#define OPEN_FILES_MAX 100000u
+#define DELETED        " (deleted)"
+
+static bool names_file(const char *link, size_t len, const char *name)
+{
+    size_t name_len = strlen(name), gone = strlen(DELETED);
+
+    if (len > gone && memcmp(link + len - gone, DELETED, gone) == 0 &&
+        names_file(link, len - gone, name))
+        return true;
+    return len > name_len && link[len - name_len - 1] == '/' &&
+           memcmp(link + len - name_len, name, name_len) == 0;
+}
+
+/* Of the process whose directory below /proc is `task`. */
+static bool has_open(int proc_fd, const char *task, const char *name, unsigned *left)
+{
+    char path[32], link[PATH_MAX];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *dir;
+    int fd;
+
+    snprintf(path, sizeof path, "%.16s/fd", task);
+    fd = openat(proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    while (!found && *left > 0 && (entry = readdir(dir))) {
+        ssize_t len = readlinkat(dirfd(dir), entry->d_name, link, sizeof link);
+
+        found = len > 0 && names_file(link, (size_t)len, name);
+        (*left)--;
+    }
+    closedir(dir);
+    return found;
+}
+
+bool fb_tasks_have_open(const char *name)
+{
+    unsigned left = OPEN_FILES_MAX;
+    const struct dirent *entry;
+    bool found = false;
+    DIR *proc = opendir("/proc");
+
+    if (!proc)
+        return true;
+    while (!found && left > 0 && (entry = readdir(proc))) {
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+            found = has_open(dirfd(proc), entry->d_name, name, &left);
+    }
+    closedir(proc);
+    return found || left == 0;
 }

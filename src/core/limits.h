@@ -25,6 +25,10 @@ uint32_t fb_task_process(uint32_t tid);
 /* True when the thread is on its way out because of a signal, not because its program has ended. */
 bool fb_task_is_killed(uint32_t tid);
 
+/* True when some process, as far as we may look, has a file open whose last name is this, or
+ * when there are too many to tell. It asks no file system. */
+bool fb_tasks_have_open(const char *name);
+
 /* CPUs this process may run on. */
 unsigned fb_cpu_count(void);
 

@@ -1,7 +1,10 @@
 #include <cmocka.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/limits.h"
 #include "core/test_dir.h"
@@ -156,6 +159,28 @@ static void test_nofile(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* By its last name, also after that was removed, and until the last descriptor is closed. */
+static void test_tasks_have_open(void **state)
+{
+    const char *name = strrchr(dir.path, '/') + 1; /* of nobody else */
+    const char *path = fb_test_dir_path(&dir, name);
+    int fd, copy;
+
+    (void)state;
+    assert_false(fb_tasks_have_open(name));
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    copy = dup(fd);
+    assert_true(fb_tasks_have_open(name));
+    assert_false(fb_tasks_have_open(name + 1));
+    assert_int_equal(unlink(path), 0);
+    assert_true(fb_tasks_have_open(name));
+    close(fd);
+    assert_true(fb_tasks_have_open(name));
+    close(copy);
+    assert_false(fb_tasks_have_open(name));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -167,6 +192,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_path_out_of_namespace, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nonsense, setup, teardown),
         cmocka_unit_test_setup_teardown(test_this_machine, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tasks_have_open, setup, teardown),
         cmocka_unit_test(test_cpus_follow_affinity),
         cmocka_unit_test(test_nofile),
     };

@@ -4,7 +4,8 @@
  *
  * When is a file complete? A descriptor may have been duplicated, so a close() is only meant when
  * it comes from the process that opened the file, and after something was written: a shell that
- * redirects closes its own copy at once. Otherwise it is the last close that counts, of which
+ * redirects closes its own copy at once. Otherwise it is the one after which nobody has the file
+ * open any more, as far as can be seen from outside, and at the latest the last close, of which
  * nobody hears the outcome. A process that was killed has not finished its file: nothing appears.
  */
 #include <errno.h>
@@ -183,14 +184,14 @@ static void commit_cancel(struct fb_s3_op *base)
 static bool is_meant(struct fb_s3_file *file, const struct fb_source_job *job)
 {
     uint32_t tid = job->caller.pid;
-    bool own;
+    bool own, alone = job->flags & FB_COMMIT_ALONE;
 
     if (job->flags & (FB_COMMIT_SYNC | FB_COMMIT_LAST))
         return !file->killed;
     own = fb_task_process(tid) == file->process;
-    if (own && fb_task_is_killed(tid))
+    if ((own || alone) && fb_task_is_killed(tid))
         file->killed = true;
-    return own && !file->killed && file->size > 0;
+    return !file->killed && (alone || (own && file->size > 0));
 }
 
 void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)

@@ -30,6 +30,7 @@ struct fb_s3 {
     char *prefix; /* "" or ending in '/' */
     uint32_t uid, gid, umask;
     uint64_t part_bytes;
+    int64_t timeout_ns;
     int64_t born_ns; /* wall clock: the time of directories, which have none */
     struct fb_s3_creds *creds;
     struct fb_s3_http *http;

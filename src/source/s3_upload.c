@@ -10,7 +10,17 @@
 #include "core/mem.h"
 #include "source/s3_file.h"
 
-#define PART_WAIT_NS (120 * FB_NS_PER_S)
+#define SLOW_BYTES (1u << 20) /* a second for so many */
+
+/* What is written goes off while nobody waits, so it has the source's deadline, and the time that a
+ * slow line takes for all that is on its way. `more`: bytes that the server has to look at. */
+static int64_t deadline(const struct fb_s3_file *file, uint64_t more)
+{
+    const struct fb_s3 *s3 = file->s3;
+
+    return fb_now_ns() + s3->timeout_ns +
+           (int64_t)((s3->upload_bytes + more) / SLOW_BYTES) * FB_NS_PER_S;
+}
 
 static void part_free(struct fb_s3_part *part)
 {
@@ -47,7 +57,8 @@ void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *ca
 {
     file->call.done = done;
     file->call.arg = file;
-    file->call.deadline_ns = fb_now_ns() + PART_WAIT_NS;
+    /* To complete an upload is work for each part. */
+    file->call.deadline_ns = deadline(file, (uint64_t)file->part_count * SLOW_BYTES);
     file->call_out = true;
     fb_s3_http_submit(file->s3->http, &file->call);
 }
@@ -105,7 +116,7 @@ static void part_done(struct fb_s3_call *call)
     fb_s3_pump_files(file->s3);
 }
 
-static struct fb_s3_part *part_new(struct fb_s3_file *file)
+static struct fb_s3_part *part_new(struct fb_s3_file *file, uint64_t copied)
 {
     struct fb_s3_part *part = fb_alloc(sizeof *part);
 
@@ -130,7 +141,7 @@ static struct fb_s3_part *part_new(struct fb_s3_file *file)
         .key = file->key,
         .query = {{"partNumber", part->number_text}, {"uploadId", file->upload_id}},
         .query_count = 2,
-        .deadline_ns = fb_now_ns() + PART_WAIT_NS,
+        .deadline_ns = deadline(file, copied),
         .done = part_done,
         .arg = part,
     };
@@ -141,7 +152,7 @@ static struct fb_s3_part *part_new(struct fb_s3_file *file)
 
 int fb_s3_upload_part(struct fb_s3_file *file)
 {
-    struct fb_s3_part *part = part_new(file);
+    struct fb_s3_part *part = part_new(file, 0);
 
     if (!part)
         return -ENOMEM;
@@ -158,7 +169,7 @@ int fb_s3_upload_part(struct fb_s3_file *file)
 /* The object as it was becomes the first part of the new one. */
 int fb_s3_upload_copy(struct fb_s3_file *file)
 {
-    struct fb_s3_part *part = part_new(file);
+    struct fb_s3_part *part = part_new(file, file->attr.version.size);
 
     if (!part)
         return -ENOMEM;

@@ -95,7 +95,7 @@ enum fb_source_op {
  * COMMIT. Closed without, it never was.
  *
  * COMMIT comes at fsync (FB_COMMIT_SYNC), at each close of a descriptor (FB_COMMIT_FLUSH) and
- * before the last CLOSE of a handle (FB_COMMIT_LAST). 0 means that the source has the bytes, and
+ * before the last CLOSE of a handle (FB_COMMIT_LAST), of which no program hears the outcome. 0 means that the source has the bytes, and
  * for FB_COMMIT_SYNC that it would keep them through a power cut. A `direct` file may not be meant
  * to appear yet, when a copy of its descriptor is closed: then attr is all zeros. `data`, if there
  * is any, is all of the new file. Of a `direct` file, attr.mode is 0 as
@@ -108,6 +108,7 @@ enum fb_source_commit {
     FB_COMMIT_DATA = 2, /* with SYNC: fdatasync */
     FB_COMMIT_FLUSH = 4,
     FB_COMMIT_LAST = 8,
+    FB_COMMIT_ALONE = 16, /* with FLUSH: nobody else has the file open */
 };
 
 /* WRITE of a file that was opened with O_APPEND: at its end, wherever that is by now. Without it

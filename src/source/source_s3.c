@@ -19,6 +19,7 @@
 #include "source/s3_priv.h"
 
 #define STALL_NS      (10 * FB_NS_PER_S)
+#define TIMEOUT_NS    (30 * FB_NS_PER_S)
 #define FIRST_WAIT_NS (8 * FB_NS_PER_S)
 #define REGION        "us-east-1"
 #define STATFS_BYTES  (1ULL << 50) /* free, as far as anybody can tell */
@@ -435,6 +436,7 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     s3->gid = config->gid;
     s3->umask = config->umask;
     s3->part_bytes = config->part_bytes ? config->part_bytes : FB_S3_PART_BYTES;
+    s3->timeout_ns = config->timeout_ns ? config->timeout_ns : TIMEOUT_NS;
     s3->born_ns = fb_wall_ns();
     fb_mutex_init(&s3->lock, FB_RANK_SOURCE);
     fb_cond_init(&s3->quiet);

@@ -30,6 +30,7 @@ struct fb_s3_config {
     uint32_t uid, gid, umask;      /* of all that is shown */
     unsigned connections;          /* at most; 0: FB_S3_CONNECTIONS */
     uint64_t part_bytes;           /* first part of an upload; 0: FB_S3_PART_BYTES */
+    int64_t timeout_ns;            /* of a request that no job waits for; 0: 30 s */
     int64_t stall_ns;              /* a connection on which nothing moves for so long is given up */
     const char *const *env;        /* NAME=VALUE of who asked, ended by NULL; NULL: none */
     struct fb_s3_journal *journal; /* of uploads under way; the caller's. NULL: none is kept */

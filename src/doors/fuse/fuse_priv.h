@@ -242,6 +242,8 @@ struct fb_handle {
     uint32_t id; /* the node */
     bool direct; /* as the source says */
     bool append;
+    _Atomic bool written;  /* something was */
+    uint32_t process;      /* who opened it, when direct */
     _Atomic uint32_t refs; /* the open file, and requests of others that use it */
 };
 

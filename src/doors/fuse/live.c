@@ -33,6 +33,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
@@ -513,6 +514,8 @@ struct fb_handle *fb_handle_new(struct fb_mount *mount, const struct fb_source_j
     handle->id = id;
     handle->direct = job->direct;
     handle->append = append;
+    if (job->direct)
+        handle->process = fb_task_process(job->caller.pid);
     atomic_init(&handle->refs, 1);
     fb_list_init(&handle->live_link);
     fb_mutex_lock(&mount->lives_lock);

@@ -10,6 +10,7 @@
  * From then on the name leads to a new record (live.c).
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/limits.h"
 #include "core/log.h"
@@ -42,16 +43,32 @@ static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t fla
     fb_change_submit(change, job, lengthy, committed);
 }
 
+/* A close that may not be meant is, when it is the last one; the kernel does not say. */
+static bool is_alone(const struct fb_handle *handle, uint32_t task)
+{
+    char buf[FB_PATH_MAX];
+    const char *path, *slash;
+
+    if (atomic_load_explicit(&handle->written, memory_order_relaxed) &&
+        fb_task_process(task) == handle->process)
+        return false; /* meant in any case */
+    path = fb_node_path(handle->mount, handle->id, buf, NULL);
+    slash = path ? strrchr(path, '/') : NULL;
+    return path && !fb_tasks_have_open(slash ? slash + 1 : path);
+}
+
 void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     const struct fb_handle *handle = fb_handle_of(fi);
-    bool unheard = handle && !handle->direct && fb_task_is_exiting(fb_caller_of(req).pid);
+    uint32_t task = fb_caller_of(req).pid;
+    bool unheard = handle && !handle->direct && fb_task_is_exiting(task);
+    bool alone = handle && handle->direct && is_alone(handle, task);
 
     (void)ino;
     if (!handle && fb_mount_of(req)->no_open && fb_mount_of(req)->config.read_only)
         fuse_reply_err(req, ENOSYS);
     else
-        commit(req, fi, FB_COMMIT_FLUSH, !unheard);
+        commit(req, fi, FB_COMMIT_FLUSH | (alone ? FB_COMMIT_ALONE : 0), !unheard);
 }
 
 void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

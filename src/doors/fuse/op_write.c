@@ -52,6 +52,8 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
         fb_request_free(mount, change);
         return;
     }
+    /* Relaxed: the close that looks at it has waited for our answer. */
+    atomic_store_explicit(&handle->written, true, memory_order_relaxed);
     change->handle = handle;
     change->bytes = size;
     job->handle = handle->source;
