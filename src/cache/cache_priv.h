@@ -70,6 +70,7 @@ struct fb_cache {
     _Atomic uint64_t forgets;
     _Atomic uint64_t forgets_at[FB_FORGET_BUCKETS];
     _Atomic uint64_t forgets_all;
+    _Atomic int64_t changed_ns; /* when the last of them was */
     /* Calls of fb_cache_evict(): what was read before one must not be kept after it. Counted
      * before anything is forgotten; who keeps something looks after it is in the index (all of
      * this seq_cst, the index has a lock): so one of the two sees the other. */

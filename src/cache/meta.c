@@ -121,6 +121,7 @@ void fb_meta_forgetting(struct fb_volume *volume, const char *path)
 {
     struct fb_cache *cache = volume->cache;
 
+    atomic_store(&cache->changed_ns, fb_now_ns());
     atomic_fetch_add(path ? forgets_at(volume, path) : &cache->forgets, 1);
     atomic_fetch_add(&cache->forgets_all, 1);
 }
@@ -188,6 +189,9 @@ static void stat_done(struct fb_source_job *job)
     int result;
 
     result = fb_meta_settle(volume, q->path, job->result, &job->attr, &file);
+    if (job->result == 0 && file != FB_FILE_NONE && job->age_ns > 0)
+        fb_files_set_valid_until(cache->files, file,
+                                 fb_files_valid_until(cache->files, file) - job->age_ns);
     if (file != FB_FILE_NONE && q->asked != fb_cache_moment(volume, q->path))
         fb_files_set_valid_until(cache->files, file, 0);
     fb_list_init(&waiters);
@@ -208,15 +212,28 @@ static void stat_done(struct fb_source_job *job)
     fb_volume_leave(volume);
 }
 
-/* What was there when last seen: a source may need to ask less. */
-static void tell_known(struct fb_volume *volume, struct fb_source_job *job)
+/* How old what is learned of a path for the first time may be: not older than a record may be, nor
+ * than the last change that was made through a door. */
+static int64_t age_allowed(struct fb_volume *volume)
 {
+    int64_t ttl_ns = atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
+    int64_t since_ns = fb_now_ns() - atomic_load(&volume->cache->changed_ns);
+
+    return ttl_ns < since_ns ? ttl_ns : since_ns;
+}
+
+/* What was there when last seen: a source may need to ask less. */
+static void tell_known(struct fb_lookup *lookup, struct fb_source_job *job)
+{
+    struct fb_volume *volume = lookup->volume;
     struct fb_files *files = volume->cache->files;
     uint32_t file = fb_files_find(files, volume->id, job->path);
     struct fb_attr attr;
 
-    if (file == FB_FILE_NONE)
+    if (file == FB_FILE_NONE) {
+        job->max_age_ns = lookup->revalidate ? 0 : age_allowed(volume);
         return;
+    }
     fb_files_attr(files, file, &attr);
     fb_files_unref(files, file, 1);
     if (!S_ISREG(attr.mode))
@@ -267,7 +284,7 @@ static int ask(struct fb_lookup *lookup)
     fb_mutex_unlock(&cache->meta_lock);
     fb_volume_enter(volume); /* left in stat_done */
     fb_metric_add(&cache->metrics, FB_CM_STATS, 1);
-    tell_known(volume, job);
+    tell_known(lookup, job);
     job->caller = lookup->caller;
     job->deadline_ns = lookup->deadline_ns;
     job->done = stat_done;

@@ -15,7 +15,8 @@
 #include "core/mem.h"
 #include "source/s3_priv.h"
 
-#define PAGES_MAX 2
+#define PAGES_MAX   2
+#define PATIENCE_NS (10 * FB_NS_PER_S) /* for a page that nobody waits for */
 
 struct page {
     char *data; /* struct fb_source_dirent ... */
@@ -28,14 +29,10 @@ struct dir {
     struct fb_list link;
     struct fb_s3 *s3;
     char key[FB_S3_KEY_MAX + 1];
-    struct fb_s3_listing *listing;
+    struct fb_s3_pages listed;
     struct page pages[PAGES_MAX]; /* the second follows the first */
     unsigned page_count;
     uint64_t next_cookie;
-    struct fb_s3_call call; /* for the next page */
-    bool out;
-    bool ended; /* there are no more pages */
-    char token[FB_S3_TOKEN_MAX + 1];
     struct fb_s3_op *waiting; /* OPENDIR or READDIR */
 };
 
@@ -54,26 +51,91 @@ struct fb_source_handle *fb_s3_dir_of(struct fb_list *link)
     return &FB_LIST_ENTRY(link, struct dir, link)->base;
 }
 
-/* ---- entries --------------------------------------------------------------------------------- */
+/* ---- pages, for whoever lists ---------------------------------------------------------------- */
 
-static void fill_attr(const struct dir *dir, const struct fb_s3_entry *entry,
-                      struct fb_source_dirent *d)
+static int page_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
+{
+    struct fb_s3_pages *pages = FB_CONTAINER_OF(call, struct fb_s3_pages, call);
+    struct fb_version version;
+
+    if (entry->prefix)
+        return fb_s3_listing_add_prefix(pages->listing, entry->key, entry->key_len);
+    version = fb_s3_version(entry->size, entry->mtime_ns, entry->etag);
+    return fb_s3_listing_add(pages->listing, entry->key, entry->key_len, &version);
+}
+
+static void page_restart(struct fb_s3_call *call)
+{
+    fb_s3_listing_forget_page(FB_CONTAINER_OF(call, struct fb_s3_pages, call)->listing);
+}
+
+int fb_s3_pages_begin(struct fb_s3_pages *pages, const char *key, fb_s3_entry_fn *entry, void *arg)
+{
+    pages->out = pages->ended = false;
+    pages->asked = 0;
+    pages->token[0] = '\0';
+    return fb_s3_listing_create(key, entry, arg, &pages->listing);
+}
+
+void fb_s3_pages_fetch(struct fb_s3 *s3, struct fb_s3_pages *pages, const char *key,
+                       int64_t deadline_ns, void (*done)(struct fb_s3_call *call), void *arg)
+{
+    pages->call = (struct fb_s3_call){
+        .method = FB_S3_GET,
+        .key = "",
+        .query = {{"list-type", "2"},
+                  {"delimiter", "/"},
+                  {"prefix", key},
+                  {"continuation-token", pages->token}},
+        .query_count = pages->token[0] ? 4 : 3,
+        .entry = page_entry,
+        .restart = page_restart,
+        .deadline_ns = deadline_ns,
+        .done = done,
+        .arg = arg,
+    };
+    pages->out = true;
+    pages->asked++;
+    fb_s3_http_submit(s3->http, &pages->call);
+}
+
+int fb_s3_pages_come(struct fb_s3_pages *pages)
+{
+    struct fb_s3_call *call = &pages->call;
+
+    pages->out = false;
+    if (call->result < 0)
+        return call->result;
+    pages->ended = !call->answer->truncated;
+    snprintf(pages->token, sizeof pages->token, "%s", call->answer->token);
+    return fb_s3_listing_end_page(pages->listing, pages->ended);
+}
+
+void fb_s3_pages_end(struct fb_s3 *s3, struct fb_s3_pages *pages)
+{
+    if (pages->out)
+        fb_s3_http_cancel(s3->http, &pages->call);
+    pages->out = false;
+    fb_s3_listing_destroy(fb_steal(pages->listing));
+}
+
+void fb_s3_entry_attr(const struct fb_s3 *s3, const char *dir_key, const struct fb_s3_entry *entry,
+                      struct fb_attr *ret_attr)
 {
     char key[FB_S3_KEY_MAX + FB_NAME_MAX + 2];
 
-    snprintf(key, sizeof key, "%s%s%s", dir->key, entry->name, entry->directory ? "/" : "");
+    snprintf(key, sizeof key, "%s%s%s", dir_key, entry->name, entry->directory ? "/" : "");
     if (entry->directory) {
-        fb_s3_dir_attr(dir->s3, key, &d->attr);
-    } else {
-        fb_s3_file_attr(dir->s3, key, 0, 0, "", &d->attr);
-        d->attr.version = entry->version;
-        d->attr.atime_ns = entry->version.mtime_ns;
-        d->attr.blocks = (entry->version.size + 511) / 512;
+        fb_s3_dir_attr(s3, key, ret_attr);
+        return;
     }
-    d->ino = d->attr.ino;
-    d->has_attr = true;
-    d->no_xattrs = true;
+    fb_s3_file_attr(s3, key, 0, 0, "", ret_attr);
+    ret_attr->version = entry->version;
+    ret_attr->atime_ns = entry->version.mtime_ns;
+    ret_attr->blocks = (entry->version.size + 511) / 512;
 }
+
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static int add_entry(void *arg, const struct fb_s3_entry *entry)
 {
@@ -98,7 +160,10 @@ static int add_entry(void *arg, const struct fb_s3_entry *entry)
     d->type = entry->directory ? DT_DIR : DT_REG;
     d->cookie = dir->next_cookie++;
     memcpy(d->name, entry->name, entry->name_len);
-    fill_attr(dir, entry, d);
+    fb_s3_entry_attr(dir->s3, dir->key, entry, &d->attr);
+    d->ino = d->attr.ino;
+    d->has_attr = true;
+    d->no_xattrs = true;
     page->used += length;
     page->last = d->cookie;
     return 0;
@@ -129,38 +194,15 @@ static void drop_all(struct dir *dir)
 
 static void serve(struct dir *dir);
 
-static int page_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
-{
-    struct dir *dir = call->arg;
-    struct fb_version version;
-
-    if (entry->prefix)
-        return fb_s3_listing_add_prefix(dir->listing, entry->key, entry->key_len);
-    version = fb_s3_version(entry->size, entry->mtime_ns, entry->etag);
-    return fb_s3_listing_add(dir->listing, entry->key, entry->key_len, &version);
-}
-
-static void page_restart(struct fb_s3_call *call)
-{
-    struct dir *dir = call->arg;
-
-    fb_s3_listing_forget_page(dir->listing);
-}
-
 static void page_done(struct fb_s3_call *call)
 {
     struct dir *dir = call->arg;
     struct page *page = &dir->pages[dir->page_count];
-    int r = call->result;
+    int r;
 
-    dir->out = false;
-    if (r == 0) {
-        dir->ended = !call->answer->truncated;
-        snprintf(dir->token, sizeof dir->token, "%s", call->answer->token);
-        page->first = dir->next_cookie;
-        page->last = page->first - 1;
-        r = fb_s3_listing_end_page(dir->listing, dir->ended);
-    }
+    page->first = dir->next_cookie;
+    page->last = page->first - 1;
+    r = fb_s3_pages_come(&dir->listed);
     if (r == 0 && page->used > 0)
         dir->page_count++;
     else
@@ -180,37 +222,19 @@ static void page_done(struct fb_s3_call *call)
 
 static void fetch_page(struct dir *dir)
 {
-    if (dir->out || dir->ended || dir->page_count == PAGES_MAX)
+    int64_t deadline_ns = dir->waiting ? dir->waiting->job->deadline_ns : fb_now_ns() + PATIENCE_NS;
+
+    if (dir->listed.out || dir->listed.ended || dir->page_count == PAGES_MAX)
         return;
-    dir->call = (struct fb_s3_call){
-        .method = FB_S3_GET,
-        .key = "",
-        .query = {{"list-type", "2"},
-                  {"delimiter", "/"},
-                  {"prefix", dir->key},
-                  {"continuation-token", dir->token}},
-        .query_count = dir->token[0] ? 4 : 3,
-        .entry = page_entry,
-        .restart = page_restart,
-        .deadline_ns =
-            dir->waiting ? dir->waiting->job->deadline_ns : fb_now_ns() + 10 * FB_NS_PER_S,
-        .done = page_done,
-        .arg = dir,
-    };
-    dir->out = true;
-    fb_s3_http_submit(dir->s3->http, &dir->call);
+    fb_s3_pages_fetch(dir->s3, &dir->listed, dir->key, deadline_ns, page_done, dir);
 }
 
 static int begin_listing(struct dir *dir)
 {
-    if (dir->out)
-        fb_s3_http_cancel(dir->s3->http, &dir->call);
-    dir->out = dir->ended = false;
-    dir->token[0] = '\0';
+    fb_s3_pages_end(dir->s3, &dir->listed);
     dir->next_cookie = 1;
     drop_all(dir);
-    fb_s3_listing_destroy(fb_steal(dir->listing));
-    return fb_s3_listing_create(dir->key, add_entry, dir, &dir->listing);
+    return fb_s3_pages_begin(&dir->listed, dir->key, add_entry, dir);
 }
 
 /* ---- readers --------------------------------------------------------------------------------- */
@@ -249,10 +273,10 @@ static void serve_opendir(struct dir *dir)
     struct fb_s3_listing_stats stats;
     bool there;
 
-    fb_s3_listing_stats(dir->listing, &stats);
+    fb_s3_listing_stats(dir->listed.listing, &stats);
     there = stats.entries > 0 || stats.invisible > 0 || stats.hidden > 0 || stats.marker ||
             dir->page_count > 0 || !*op->job->path || fb_s3_kept_has(dir->s3, dir->key);
-    if (!there && !dir->ended) {
+    if (!there && !dir->listed.ended) {
         fetch_page(dir);
         return;
     }
@@ -281,7 +305,7 @@ static void serve(struct dir *dir)
         drop_first(dir);
     if (dir->page_count > 0)
         r = take_batch(&dir->pages[0], op->job);
-    if (dir->page_count > 0 || dir->ended) {
+    if (dir->page_count > 0 || dir->listed.ended) {
         dir->waiting = NULL;
         fb_s3_op_end(op, r);
     }
@@ -355,10 +379,8 @@ void fb_s3_closedir(struct fb_source_handle *handle)
 {
     struct dir *dir = dir_at(handle);
 
-    if (dir->out)
-        fb_s3_http_cancel(dir->s3->http, &dir->call);
+    fb_s3_pages_end(dir->s3, &dir->listed);
     drop_all(dir);
-    fb_s3_listing_destroy(dir->listing);
     fb_list_remove(&dir->link);
     free(dir);
 }

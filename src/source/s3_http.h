@@ -10,8 +10,7 @@
  *                  └── pause ◄──┴────────────┘ 5xx, 429, reset, stall, truncated ...
  *
  * A pause is random and doubles each time. What fails for longer than the request's deadline allows
- * is -EHOSTDOWN. How many requests are on the wire adapts: one more per round trip while answers
- * come as quickly as before, a third fewer when the server says that it is too much.
+ * is -EHOSTDOWN. How many requests are on the wire adapts (s3_pace.h).
  */
 #ifndef FB_SOURCE_S3_HTTP_H
 #define FB_SOURCE_S3_HTTP_H

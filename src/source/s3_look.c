@@ -320,8 +320,12 @@ struct stat_op {
 static void stat_done(struct fb_s3_look *look)
 {
     struct stat_op *op = FB_CONTAINER_OF(look, struct stat_op, look);
+    const struct fb_version *expect = op->base.job->expect;
     int result = look->result;
 
+    if (result == -ENOENT ||
+        (expect && result == 0 && !fb_version_equal(expect, &look->attr.version)))
+        fb_s3_seen_wrong(op->base.s3, op->base.job->path);
     if (result == -ENOENT)
         result = fb_s3_pending_attr(op->base.s3, op->base.job->path, &look->attr);
     op->base.job->attr = look->attr;
@@ -342,6 +346,10 @@ void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job)
 
     if (job->handle) {
         fb_source_job_finish(job, fb_s3_handle_attr(s3, job->handle, &job->attr));
+        return;
+    }
+    if (!job->expect && !job->urgent && fb_s3_seen_find(s3, job)) {
+        fb_source_job_finish(job, 0);
         return;
     }
     op = fb_s3_op_new(s3, job, sizeof *op, stat_cancel);

@@ -4,10 +4,12 @@
  *     source_s3.c   the backend: jobs in, operations on the loop, the end
  *     s3_look.c     what a path is: HEAD and a listing of one key; STAT
  *     s3_read.c     READ
- *     s3_dir.c      OPENDIR, READDIR
+ *     s3_dir.c      OPENDIR, READDIR; pages of a listing
+ *     s3_seen.c     what listings told answers look-ups
  *     s3_file.h     files being written: OPEN, WRITE, COMMIT
  *     s3_change.c, s3_rename.c, s3_setattr.c: everything else that changes the bucket
- *     s3_http.c     requests    s3_sign.c, s3_creds.c, s3_xml.c, s3_key.c, s3_parts.c: their parts
+ *     s3_http.c     requests (s3_http_priv.h)
+ *     s3_sign.c, s3_creds.c, s3_xml.c, s3_key.c, s3_parts.c: their parts
  *
  * All of it runs on the loop (s3_http.h), one step at a time, so nothing here takes a lock but the
  * inbox. What was read is answered by the threads of `answers`. An operation is a small struct that
@@ -24,6 +26,7 @@
 
 struct fb_posix_pool;
 struct fb_s3_kept;
+struct fb_s3_seen;
 
 struct fb_s3 {
     char *bucket;
@@ -50,6 +53,7 @@ struct fb_s3 {
     struct fb_list dirs;
     struct fb_list files;
     struct fb_s3_kept *kept;
+    struct fb_s3_seen *seen;
     uint64_t upload_bytes; /* buffered by files */
     unsigned orphans;      /* aborts of uploads that nobody waits for */
     bool ending;
@@ -113,6 +117,40 @@ void fb_s3_unkeep_dir(struct fb_s3 *s3, const char *dir_key);
 /* A directory was moved, and all below it; `to` does not lie below `from`. */
 void fb_s3_keep_moved(struct fb_s3 *s3, const char *from, const char *to);
 void fb_s3_kept_free(struct fb_s3 *s3);
+
+/* ---- s3_dir.c: a listing, page by page ---- */
+
+struct fb_s3_pages {
+    struct fb_s3_listing *listing;
+    struct fb_s3_call call;
+    bool out;       /* a page is being fetched */
+    bool ended;     /* there are no more */
+    unsigned asked; /* pages */
+    char token[FB_S3_TOKEN_MAX + 1];
+};
+
+/* `key` of the directory; `entry` is called in come(). */
+FB_MUST_CHECK int fb_s3_pages_begin(struct fb_s3_pages *pages, const char *key,
+                                    fb_s3_entry_fn *entry, void *arg);
+void fb_s3_pages_fetch(struct fb_s3 *s3, struct fb_s3_pages *pages, const char *key,
+                       int64_t deadline_ns, void (*done)(struct fb_s3_call *call), void *arg);
+/* In done(): takes the page in. The request's own error, or that of `entry`. */
+FB_MUST_CHECK int fb_s3_pages_come(struct fb_s3_pages *pages);
+void fb_s3_pages_end(struct fb_s3 *s3, struct fb_s3_pages *pages);
+void fb_s3_entry_attr(const struct fb_s3 *s3, const char *dir_key, const struct fb_s3_entry *entry,
+                      struct fb_attr *ret_attr);
+
+/* ---- s3_seen.c: what listings told ---- */
+
+/* Fills in a STAT, if there is an answer that is young enough. */
+FB_MUST_CHECK bool fb_s3_seen_find(struct fb_s3 *s3, struct fb_source_job *job);
+/* The server has just told otherwise. */
+void fb_s3_seen_wrong(struct fb_s3 *s3, const char *path);
+/* Something is about to change. */
+void fb_s3_seen_forget(struct fb_s3 *s3);
+void fb_s3_seen_free(struct fb_s3 *s3);
+/* source_s3.c: some change is under way. */
+bool fb_s3_is_changing(const struct fb_s3 *s3);
 
 /* ---- files being written: s3_file.h ---- */
 

@@ -47,6 +47,8 @@ static void finish(struct read_op *op)
     struct fb_source_job *job = op->base.job;
 
     job->bytes = op->result == 0 ? op->need : 0;
+    if (job->path && (op->result == -ESTALE || op->result == -ENOENT))
+        fb_s3_seen_wrong(op->base.s3, job->path);
     fb_s3_op_end(&op->base, op->result);
 }
 

@@ -166,6 +166,7 @@ struct fb_source_job {
     uint32_t umask; /* taken from mode, unless the directory has a default ACL */
     uint32_t set;   /* enum fb_source_set */
     uint64_t length;
+    int64_t max_age_ns;         /* STAT: an answer that old will do; 0: the source is asked */
     const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
                                  * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */
     void (*done)(struct fb_source_job *job);
@@ -176,6 +177,7 @@ struct fb_source_job {
     int result;          /* 0 or negative errno */
     bool direct;         /* OPEN: see above */
     uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
+    int64_t age_ns;      /* STAT: of the answer */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
     char *data;          /* malloc'd, released with the job */
     size_t data_len;

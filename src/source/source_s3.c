@@ -97,8 +97,28 @@ static void close_handle(struct fb_s3 *s3, struct fb_source_job *job)
     fb_source_job_finish(job, 0);
 }
 
+static bool changes(enum fb_source_op op)
+{
+    return op >= FB_SOURCE_OPEN && op != FB_SOURCE_PREAD;
+}
+
+bool fb_s3_is_changing(const struct fb_s3 *s3)
+{
+    const struct fb_list *it;
+
+    if (!fb_list_empty(&s3->files) || s3->ending)
+        return true;
+    for (it = s3->ops.next; it != &s3->ops; it = it->next) {
+        if (changes(FB_LIST_ENTRY(it, struct fb_s3_op, link)->job->op))
+            return true;
+    }
+    return false;
+}
+
 static void run(struct fb_s3 *s3, struct fb_source_job *job)
 {
+    if (changes(job->op))
+        fb_s3_seen_forget(s3);
     switch (job->op) {
     case FB_SOURCE_STAT:
         fb_s3_stat(s3, job);
@@ -209,6 +229,7 @@ static void end_all(struct fb_s3 *s3)
 {
     s3->ending = true;
     cancel_ops(s3, true);
+    fb_s3_seen_free(s3);
     while (!fb_list_empty(&s3->dirs))
         fb_s3_closedir(fb_s3_dir_of(s3->dirs.next));
     while (!fb_list_empty(&s3->files))

@@ -99,6 +99,7 @@ class Server(Service):
         super().__init__()
         self.rules = Rules()
         self.log = []
+        self.busy = 0
         self.tls = tls
         self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
 
@@ -189,7 +190,16 @@ class Connection:
             return True
         record = request.record()
         with self.server.lock:
+            self.server.busy += 1
+            record["at_once"] = self.server.busy
             self.server.log.append(record)
+        try:
+            return self.answer(request, record)
+        finally:
+            with self.server.lock:
+                self.server.busy -= 1
+
+    def answer(self, request, record):
         rule = self.server.rules.find(request)
         if "delay_s" in rule:
             time.sleep(rule["delay_s"])

@@ -1,0 +1,65 @@
+/*
+ * Where requests go: Amazon's own endpoint of the region, or the one given; the bucket in the name
+ * of the host where a certificate would cover that, else in the path.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "source/s3_http_priv.h"
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* Names that can be part of a host name, and with a certificate for one level below. */
+static bool fits_host(const char *bucket)
+{
+    return !strchr(bucket, '.') && !strchr(bucket, '_');
+}
+
+int fb_s3_address(struct fb_s3_http *http)
+{
+    FB_AUTO_FREE char *endpoint = NULL;
+    const char *at, *scheme_end;
+    bool own = !http->endpoint || !*http->endpoint;
+
+    endpoint =
+        own ? fb_asprintf("https://s3.%s.amazonaws.com", http->region) : fb_strdup(http->endpoint);
+    if (!endpoint)
+        return -ENOMEM;
+    while (ends_with(endpoint, "/"))
+        endpoint[strlen(endpoint) - 1] = '\0';
+    scheme_end = strstr(endpoint, "://");
+    if (!scheme_end)
+        return -EINVAL;
+    at = scheme_end + 3;
+    http->in_path = http->config.path_style || !fits_host(http->bucket) ||
+                    !(own || ends_with(at, ".amazonaws.com"));
+    free(http->base);
+    free(http->host);
+    http->host = http->in_path ? fb_strdup(at) : fb_asprintf("%s.%s", http->bucket, at);
+    http->base = http->host
+                     ? fb_asprintf("%.*s://%s", (int)(scheme_end - endpoint), endpoint, http->host)
+                     : NULL;
+    return http->base ? 0 : -ENOMEM;
+}
+
+bool fb_s3_move_to(struct fb_s3_http *http, const char *region)
+{
+    char *copy;
+
+    if (!*region || strcmp(region, http->region) == 0)
+        return false;
+    copy = fb_strdup(region);
+    if (!copy)
+        return false;
+    fb_log_info("the bucket %s is in the region %s", http->bucket, region);
+    free(http->region);
+    http->region = copy;
+    return fb_s3_address(http) == 0;
+}

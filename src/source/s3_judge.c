@@ -1,0 +1,151 @@
+/*
+ * What an answer means: whether it is one, is whole and says yes; else whether it is worth another
+ * try, and what has to be put right before: the region, our clock, the keys.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "source/s3_http_priv.h"
+
+#define AMENDS_MAX   3
+#define CLOCK_OFF_NS (300 * FB_NS_PER_S) /* servers mind 15 minutes */
+#define RENEWALS_MAX 4 /* how often one call waits for new keys: a second in all */
+
+static bool says(const struct fb_s3_call *call, const char *code)
+{
+    return strcmp(call->answer->code, code) == 0;
+}
+
+/* The keys were good, and are no more. The answer to a HEAD has no room for a reason; nothing else
+ * makes one malformed. */
+static bool keys_expired(const struct fb_s3_call *call)
+{
+    return says(call, "ExpiredToken") || says(call, "InvalidToken") ||
+           says(call, "TokenRefreshRequired") ||
+           (call->method == FB_S3_HEAD && call->status == 400);
+}
+
+/* Our clock was wrong, or what we made of it: it may have been set meanwhile. */
+static bool clock_off(const struct fb_s3_call *call)
+{
+    int64_t ahead_ns = call->reply.date_ns - fb_wall_ns() - call->skew_ns;
+
+    return call->reply.has_date &&
+           (says(call, "RequestTimeTooSkewed") ||
+            (call->method == FB_S3_HEAD && (ahead_ns > CLOCK_OFF_NS || ahead_ns < -CLOCK_OFF_NS)));
+}
+
+static enum fb_s3_verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_call *call)
+{
+    bool may = call->amends < AMENDS_MAX;
+
+    call->result = -EACCES;
+    if (may && clock_off(call)) {
+        http->skew_ns = call->reply.date_ns - fb_wall_ns();
+        return FB_S3_AT_ONCE;
+    }
+    if (!may || call->wire->who->anonymous)
+        return FB_S3_DONE;
+    if ((keys_expired(call) || says(call, "InvalidAccessKeyId") ||
+         says(call, "SignatureDoesNotMatch") || call->method == FB_S3_HEAD) &&
+        fb_s3_creds_refused(http->config.creds, call->wire->who))
+        return FB_S3_AT_ONCE;
+    return keys_expired(call) && call->tries < RENEWALS_MAX ? FB_S3_AGAIN : FB_S3_DONE;
+}
+
+static int errno_of(const struct fb_s3_call *call)
+{
+    switch (call->status) {
+    case 404:
+        return says(call, "NoSuchBucket") ? -EIO : -ENOENT;
+    case 409:
+        return -EBUSY;
+    case 411:
+    case 501:
+        return -ENOTSUP;
+    case 412:
+    case 416:
+        return -ESTALE;
+    default:
+        return -EIO;
+    }
+}
+
+static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_call *call)
+{
+    const char *region = call->reply.region[0] ? call->reply.region : call->answer->region;
+    long status = call->status;
+
+    if ((status / 100 == 3 || status == 400) && call->amends < AMENDS_MAX &&
+        fb_s3_move_to(http, region))
+        return FB_S3_AT_ONCE;
+    if (status == 503 || status == 429 || says(call, "SlowDown"))
+        return FB_S3_TOO_MUCH;
+    if (status >= 500 || status == 408 || says(call, "RequestTimeout") ||
+        says(call, "OperationAborted") || says(call, "InternalError"))
+        return FB_S3_AGAIN;
+    if (status == 403 || status == 401 || keys_expired(call))
+        return judge_refusal(http, call);
+    call->result = errno_of(call);
+    return FB_S3_DONE;
+}
+
+/* A good answer: is it all there, and is it one? */
+static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call *call)
+{
+    struct wire *w = call->wire;
+    int r = call->sink || (call->bytes == 0 && !call->entry) ? 0 : fb_s3_xml_end(w->xml);
+
+    if (r == FB_S3_XML_NOT_ENCODED) {
+        http->no_encoding = true;
+        return FB_S3_AT_ONCE;
+    }
+    /* An answer may begin well and end with an error: it was sent before the work was done. */
+    if (r == 0 && call->answer->document == FB_S3_DOC_ERROR)
+        return judge_status(http, call);
+    /* Nothing at all is no empty listing. */
+    if (r == 0 && call->entry && call->answer->document != FB_S3_DOC_LIST)
+        r = -EBADMSG;
+    if (r < 0 || w->unreadable || call->reply.malformed)
+        return FB_S3_AGAIN;
+    if (call->check)
+        call->result = call->check(call);
+    return call->result == -EAGAIN ? FB_S3_AGAIN : FB_S3_DONE;
+}
+
+static enum fb_s3_verdict judge(struct fb_s3_http *http, struct fb_s3_call *call, CURLcode code)
+{
+    call->result = 0;
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+        code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
+        call->result = -EIO;
+        return FB_S3_DONE;
+    }
+    if (code != CURLE_OK)
+        return FB_S3_AGAIN;
+    return call->status / 100 == 2 ? judge_good(http, call) : judge_status(http, call);
+}
+
+static void note_why(struct fb_s3_http *http, const struct wire *w, CURLcode code)
+{
+    const struct fb_s3_call *call = w->call;
+
+    fb_mutex_lock(&http->why_lock);
+    if (code != CURLE_OK)
+        snprintf(http->why, sizeof http->why, "%s", w->why[0] ? w->why : curl_easy_strerror(code));
+    else
+        snprintf(http->why, sizeof http->why, "status %ld%s%s%s%s", call->status,
+                 call->answer->code[0] ? ", " : "", call->answer->code,
+                 call->answer->message[0] ? ": " : "", call->answer->message);
+    fb_mutex_unlock(&http->why_lock);
+}
+
+enum fb_s3_verdict fb_s3_judge(struct fb_s3_http *http, struct fb_s3_call *call, CURLcode code)
+{
+    enum fb_s3_verdict verdict = judge(http, call, code);
+
+    if (code != CURLE_OK || call->status / 100 != 2)
+        note_why(http, call->wire, code);
+    return verdict;
+}
