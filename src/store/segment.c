@@ -124,7 +124,7 @@ bool fb_segment_open_has_room(struct fb_store *store, struct fb_store_tier *t)
 }
 
 /* FREE -> OPEN, but for its state. Under no lock: `opening` is ours. */
-static int open_segment(struct fb_store *store, struct fb_store_tier *t,
+static int open_segment(struct fb_store *store, struct fb_store_tier *t, uint32_t length,
                         struct fb_segment **ret_segment)
 {
     size_t items_max = (t->segment_bytes - t->first_offset) / sizeof(struct fb_record);
@@ -146,6 +146,9 @@ static int open_segment(struct fb_store *store, struct fb_store_tier *t,
         fb_tier_give(t->tier, slot);
         return -ENOMEM;
     }
+    /* Items as long as a block are copied from end to end, which needs no help. */
+    if (length < store->block_bytes)
+        fb_tier_smooth(t->tier, slot);
     seg->memory = memory;
     seg->full = false;
     seg->items = 0;
@@ -230,8 +233,8 @@ void fb_segment_finish(struct fb_store *store, struct fb_segment *seg)
 }
 
 /* Makes t->open[lane] something; called and returns with the lock, which it gives up meanwhile. */
-static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane)
-    FB_REQUIRES(&t->lock)
+static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
+                        uint32_t length) FB_REQUIRES(&t->lock)
 {
     struct fb_segment *seg = NULL;
     int rc;
@@ -242,7 +245,7 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb
     }
     t->opening = true;
     fb_mutex_unlock(&t->lock);
-    rc = open_segment(store, t, &seg);
+    rc = open_segment(store, t, length, &seg);
     fb_mutex_lock(&t->lock);
     t->opening = false;
     if (rc == 0) {
@@ -273,7 +276,7 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
             fb_mutex_lock(&t->lock);
             continue;
         }
-        rc = provide_open(store, t, lane);
+        rc = provide_open(store, t, lane, length);
         if (rc != 0)
             break;
     }

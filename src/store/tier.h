@@ -110,6 +110,8 @@ int fb_tier_dir_fd(const struct fb_tier *tier);
 /* Lends a slot and the memory to build its segment in (segment_bytes long, with arbitrary content;
  * for persistent tiers the records start at FB_DISK_DATA_OFFSET). 0, FB_TIER_FULL, FB_TIER_BUSY. */
 FB_MUST_CHECK int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory);
+/* The slot that was just taken will have many small items: huge pages, where there are any. */
+void fb_tier_smooth(struct fb_tier *tier, uint32_t slot);
 
 /* Whether take() could lend a slot now (it may still say BUSY; and FULL, when nobody knew before
  * that the file system is full). */

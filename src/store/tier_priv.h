@@ -50,6 +50,8 @@ struct fb_tier_ops {
     void (*close)(struct fb_tier *tier);
     /* Memory of a slot; NULL: the tier lends staging memory. */
     uint8_t *(*memory)(struct fb_tier *tier, uint32_t slot);
+    /* See fb_tier_smooth(); one slot at a time. May be NULL. */
+    void (*smooth)(struct fb_tier *tier, uint32_t slot);
     void (*seal)(struct fb_tier *tier, struct fb_tier_seal *seal);
     void (*read)(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
     /* Whether a directory does not answer, and is to be left alone. NULL: that cannot be. */

@@ -205,6 +205,12 @@ int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
     return 0;
 }
 
+void fb_tier_smooth(struct fb_tier *tier, uint32_t slot)
+{
+    if (tier->ops->smooth)
+        tier->ops->smooth(tier, slot);
+}
+
 void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory)
 {
     (void)slot;
