@@ -50,7 +50,9 @@ struct fb_s3_file {
 
     enum fb_s3_upload_state upload;
     char upload_id[FB_S3_UPLOAD_ID_MAX + 1];
-    uint64_t ticket;        /* its place in the journal */
+    uint64_t ticket; /* its place in the journal */
+    uint64_t asked;  /* that of the question for it, until it is answered */
+    int64_t asked_s;
     struct fb_s3_call call; /* initiate, put, complete: one at a time */
     bool call_out;
     char *body;                        /* of complete */
@@ -93,7 +95,7 @@ FB_MUST_CHECK int fb_s3_file_make_room(struct fb_s3_file *file, size_t need);
 void fb_s3_file_fail(struct fb_s3_file *file, int error);
 /* Sends file->call. */
 void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call));
-void fb_s3_upload_begin(struct fb_s3_file *file);
+FB_MUST_CHECK int fb_s3_upload_begin(struct fb_s3_file *file);
 /* The buffer; the object as it was. */
 FB_MUST_CHECK int fb_s3_upload_part(struct fb_s3_file *file);
 FB_MUST_CHECK int fb_s3_upload_copy(struct fb_s3_file *file);
@@ -107,5 +109,10 @@ void fb_s3_commit_step(struct fb_s3_file *file);
 
 /* The upload is no more: out of the journal. */
 void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket);
+/* Into the journal, by key and id; id NULL: it is asked for, at asked_s. */
+FB_MUST_CHECK int fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id,
+                                   int64_t asked_s, uint64_t *ret_ticket);
+/* It was asked for then, and nobody knows the answer: one that exists is aborted. */
+void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uint64_t ticket);
 
 #endif

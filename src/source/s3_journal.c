@@ -78,15 +78,16 @@ static void put_name(struct fb_s3_text *text, const char *name)
 
 static void put_begin(struct fb_s3_text *text, uint64_t ticket, const struct fb_s3_upload *upload)
 {
-    char begin[32];
+    char begin[32], asked[32];
     size_t start = text->len;
 
-    snprintf(begin, sizeof begin, "begin %" PRIu64, ticket);
+    snprintf(begin, sizeof begin, "%s %" PRIu64, upload->id ? "begin" : "ask", ticket);
+    snprintf(asked, sizeof asked, "%" PRId64, upload->asked_s);
     fb_s3_text_adds(text, begin);
     put_name(text, upload->endpoint);
     put_name(text, upload->bucket);
     put_name(text, upload->key);
-    put_name(text, upload->id);
+    put_name(text, upload->id ? upload->id : asked);
     put_sum(text, start);
 }
 
@@ -213,8 +214,8 @@ static int take_line(struct fb_s3_journal *journal, char *words[FIELDS_MAX], uns
     journal->last_ticket = ticket > journal->last_ticket ? ticket : journal->last_ticket;
     if (count == END_FIELDS && !strcmp(words[0], "end") && known)
         drop(journal, known);
-    else if (count == BEGIN_FIELDS && !strcmp(words[0], "begin") && !known &&
-             journal->count < FB_S3_UPLOADS_MAX)
+    else if (count == BEGIN_FIELDS && (!strcmp(words[0], "begin") || !strcmp(words[0], "ask")) &&
+             !known && journal->count < FB_S3_UPLOADS_MAX)
         return add(journal, ticket, line, len);
     return 0;
 }
@@ -367,7 +368,7 @@ int fb_s3_journal_begin(struct fb_s3_journal *journal, const struct fb_s3_upload
     int r;
 
     if (!name_ok(upload->endpoint) || !name_ok(upload->bucket) || !name_ok(upload->key) ||
-        !name_ok(upload->id))
+        (upload->id && !name_ok(upload->id)))
         return -ENAMETOOLONG;
     fb_mutex_lock(&journal->lock);
     r = begin(journal, upload, ret_ticket);
@@ -423,8 +424,13 @@ static int tell(struct fb_s3_journal *journal, fb_s3_upload_fn *left, void *arg)
             continue;
         if (split(copy, words) == BEGIN_FIELDS && decode(words[2]) && decode(words[3]) &&
             decode(words[4]) && decode(words[5])) {
-            upload->taken = left(arg, upload->ticket,
-                                 &(struct fb_s3_upload){words[2], words[3], words[4], words[5]});
+            struct fb_s3_upload found = {words[2], words[3], words[4], words[5], 0};
+
+            if (!strcmp(words[0], "ask")) {
+                found.id = NULL;
+                found.asked_s = strtoll(words[5], NULL, 10);
+            }
+            upload->taken = left(arg, upload->ticket, &found);
         } else {
             drop(journal, upload); /* not ours, for all its checksum */
         }

@@ -3,9 +3,12 @@
  *
  * The parts of an upload that is neither completed nor aborted stay in the bucket, unseen and paid
  * for. So each upload is written down before its first part is sent, and struck out when it has
- * ended; what a killed daemon left is found at the next start, aborted, and struck out then.
+ * ended; what a killed daemon left is found at the next start, aborted, and struck out then. That
+ * one is asked for is written down before, since a crash may come before the answer with its id:
+ * then those of that key that were begun at that time are looked for.
  *
  *     forebay-uploads 1 CHECKSUM
+ *     ask TICKET ENDPOINT BUCKET KEY SECONDS CHECKSUM
  *     begin TICKET ENDPOINT BUCKET KEY UPLOAD-ID CHECKSUM     names with %XX, whatever their bytes
  *     end TICKET CHECKSUM
  *
@@ -35,7 +38,8 @@ struct fb_s3_upload {
     const char *endpoint;
     const char *bucket;
     const char *key;
-    const char *id;
+    const char *id;  /* NULL: not known yet, it is only asked for */
+    int64_t asked_s; /* then: when, by our clock */
 };
 
 /* An upload that was begun and not ended. True: the callee takes it over, and ends it by its ticket

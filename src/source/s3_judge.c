@@ -105,7 +105,8 @@ static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call 
     if (r == 0 && call->answer->document == FB_S3_DOC_ERROR)
         return judge_status(http, call);
     /* Nothing at all is no empty listing. */
-    if (r == 0 && call->entry && call->answer->document != FB_S3_DOC_LIST)
+    if (r == 0 && call->entry && call->answer->document != FB_S3_DOC_LIST &&
+        call->answer->document != FB_S3_DOC_UPLOADS)
         r = -EBADMSG;
     if (r < 0 || w->unreadable || call->reply.malformed)
         return FB_S3_AGAIN;

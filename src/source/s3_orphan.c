@@ -14,16 +14,34 @@
 
 #define ABORT_WAIT_NS (120 * FB_NS_PER_S)
 #define CLOSE_WAIT_NS (1 * FB_NS_PER_S)
+/* When an upload that was asked for may have been begun, by the server's clock. */
+#define BEFORE_S     5
+#define AFTER_S      600
+#define UPLOADS_PAGE "1000"
 
 /* Nobody waits for it. */
 struct orphan {
-    struct fb_list link; /* among those left by an earlier run */
+    struct fb_list link; /* among those left by an earlier run, or found */
     struct fb_s3 *s3;
     uint64_t ticket;
+    int64_t asked_s; /* without an id */
+    struct fb_list found;
     struct fb_s3_call call;
     char key[FB_S3_KEY_MAX + 1];
     char id[FB_S3_UPLOAD_ID_MAX + 1];
 };
+
+int fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id, int64_t asked_s,
+                     uint64_t *ret_ticket)
+{
+    struct fb_s3_upload upload = {.endpoint = fb_s3_http_base(s3->http),
+                                  .bucket = s3->bucket,
+                                  .key = key,
+                                  .id = id,
+                                  .asked_s = asked_s};
+
+    return s3->journal ? fb_s3_journal_begin(s3->journal, &upload, ret_ticket) : 0;
+}
 
 void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket)
 {
@@ -49,6 +67,7 @@ static struct orphan *orphan_new(struct fb_s3 *s3, const char *key, const char *
     if (!o)
         return NULL;
     fb_list_init(&o->link);
+    fb_list_init(&o->found);
     o->s3 = s3;
     o->ticket = ticket;
     snprintf(o->key, sizeof o->key, "%s", key);
@@ -73,6 +92,135 @@ static void send_abort(struct orphan *o)
     fb_s3_http_submit(s3->http, &o->call);
 }
 
+/* ---- those whose id nobody knows ---- */
+
+/* What is known to somebody here is none. */
+static bool is_in_use(const struct fb_s3 *s3, const char *id)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &s3->files) {
+        const struct fb_s3_file *file = FB_LIST_ENTRY(it, struct fb_s3_file, link);
+
+        if (file->upload == FB_S3_UPLOAD_BEGUN && strcmp(file->upload_id, id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Somebody asks for one of that key in this moment: who could tell whose it is. */
+static bool is_asked_for(const struct fb_s3 *s3, const char *key)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &s3->files) {
+        const struct fb_s3_file *file = FB_LIST_ENTRY(it, struct fb_s3_file, link);
+
+        if (file->upload == FB_S3_UPLOAD_BEGINNING && strcmp(file->key, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Encoded or not: the server was asked for nothing but what begins with the key. */
+static bool is_key(const char *key, const struct fb_s3_xml_entry *entry)
+{
+    size_t len = strlen(key);
+    char text[FB_S3_XML_TEXT_MAX + 1];
+    ssize_t n;
+
+    if (entry->key_len == len && memcmp(entry->key, key, len) == 0)
+        return true;
+    if (entry->key_len > FB_S3_XML_TEXT_MAX)
+        return false;
+    memcpy(text, entry->key, entry->key_len);
+    n = fb_s3_decode(text, entry->key_len);
+    return n == (ssize_t)len && memcmp(text, key, len) == 0;
+}
+
+static int found(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
+{
+    struct orphan *o = call->arg, *one;
+    /* Both times are the server's, as far as one can tell. */
+    int64_t ahead_s = call->reply.date_ns ? (call->reply.date_ns - fb_wall_ns()) / FB_NS_PER_S : 0;
+    int64_t after_s = entry->mtime_ns / FB_NS_PER_S - (o->asked_s + ahead_s);
+
+    if (!entry->upload_id || !is_key(o->key, entry) || after_s < -BEFORE_S || after_s > AFTER_S ||
+        is_in_use(o->s3, entry->upload_id))
+        return 0;
+    one = orphan_new(o->s3, o->key, entry->upload_id, 0);
+    if (!one)
+        return -ENOMEM;
+    fb_list_push_back(&o->found, &one->link);
+    return 0;
+}
+
+static void forget_found(struct fb_s3_call *call)
+{
+    struct orphan *o = call->arg;
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &o->found) {
+        fb_list_remove(it);
+        free(FB_LIST_ENTRY(it, struct orphan, link));
+    }
+}
+
+static void searched(struct fb_s3_call *call)
+{
+    struct orphan *o = call->arg;
+    struct fb_s3 *s3 = o->s3;
+    struct fb_list *it, *tmp;
+
+    /* What cannot be told now is, at the next start. */
+    if (call->result == 0 && !is_asked_for(s3, o->key)) {
+        FB_LIST_FOREACH (it, tmp, &o->found) {
+            struct orphan *one = FB_LIST_ENTRY(it, struct orphan, link);
+
+            fb_list_remove(it);
+            if (fb_s3_write_down(s3, one->key, one->id, 0, &one->ticket) < 0)
+                one->ticket = 0;
+            fb_log_info("s3: aborting an upload to %s that nobody knew of", one->key);
+            send_abort(one);
+        }
+        fb_s3_strike_out(s3, o->ticket);
+    }
+    forget_found(call);
+    free(o);
+    fb_s3_orphan_done(s3);
+}
+
+static void search(struct orphan *o)
+{
+    struct fb_s3 *s3 = o->s3;
+
+    o->call = (struct fb_s3_call){
+        .method = FB_S3_GET,
+        .key = "",
+        .query = {{"uploads", ""}, {"prefix", o->key}, {"max-uploads", UPLOADS_PAGE}},
+        .query_count = 3,
+        .entry = found,
+        .restart = forget_found,
+        .deadline_ns = fb_now_ns() + (s3->ending ? CLOSE_WAIT_NS : ABORT_WAIT_NS),
+        .done = searched,
+        .arg = o,
+    };
+    s3->orphans++;
+    fb_s3_http_submit(s3->http, &o->call);
+}
+
+void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uint64_t ticket)
+{
+    struct orphan *o = orphan_new(s3, key, "", ticket);
+
+    if (!o)
+        return;
+    o->asked_s = asked_s;
+    search(o);
+}
+
+/* ---- */
+
 void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id, uint64_t ticket)
 {
     struct orphan *o = orphan_new(s3, key, id, ticket);
@@ -90,9 +238,10 @@ static bool take_left(void *arg, uint64_t ticket, const struct fb_s3_upload *upl
     if (strcmp(upload->bucket, s3->bucket) != 0 ||
         strcmp(upload->endpoint, fb_s3_http_base(s3->http)) != 0)
         return false;
-    o = orphan_new(s3, upload->key, upload->id, ticket);
+    o = orphan_new(s3, upload->key, upload->id ? upload->id : "", ticket);
     if (!o)
         return false;
+    o->asked_s = upload->asked_s;
     fb_list_push_back(&s3->left, &o->link);
     return true;
 }
@@ -107,8 +256,12 @@ void fb_s3_abort_left(struct fb_s3 *s3)
     while (!fb_list_empty(&s3->left)) {
         struct orphan *o = FB_LIST_ENTRY(s3->left.next, struct orphan, link);
 
-        fb_log_info("s3: aborting an upload to %s that was left unfinished", o->key);
         fb_list_remove(&o->link);
+        if (!o->id[0]) {
+            search(o);
+            continue;
+        }
+        fb_log_info("s3: aborting an upload to %s that was left unfinished", o->key);
         send_abort(o);
     }
 }

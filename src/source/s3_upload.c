@@ -32,6 +32,19 @@ static void part_free(struct fb_s3_part *part)
     free(part);
 }
 
+/* There is an answer, or there will be none; `clear`: and no other upload than the one it tells of.
+ */
+static void answered(struct fb_s3_file *file, bool clear)
+{
+    uint64_t ticket = file->asked;
+
+    file->asked = 0;
+    if (clear)
+        fb_s3_strike_out(file->s3, ticket);
+    else if (ticket > 0)
+        fb_s3_abort_unknown(file->s3, file->key, file->asked_s, ticket);
+}
+
 void fb_s3_file_fail(struct fb_s3_file *file, int error)
 {
     struct fb_list *it, *tmp;
@@ -51,6 +64,7 @@ void fb_s3_file_fail(struct fb_s3_file *file, int error)
         fb_s3_abort_upload(file->s3, file->key, file->upload_id, file->ticket);
     if (file->upload != FB_S3_UPLOAD_NONE)
         file->upload = FB_S3_UPLOAD_OVER;
+    answered(file, false);
 }
 
 void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call))
@@ -61,17 +75,6 @@ void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *ca
     file->call.deadline_ns = deadline(file, (uint64_t)file->part_count * SLOW_BYTES);
     file->call_out = true;
     fb_s3_http_submit(file->s3->http, &file->call);
-}
-
-static int write_down(struct fb_s3_file *file)
-{
-    struct fb_s3 *s3 = file->s3;
-    struct fb_s3_upload upload = {.endpoint = fb_s3_http_base(s3->http),
-                                  .bucket = s3->bucket,
-                                  .key = file->key,
-                                  .id = file->upload_id};
-
-    return s3->journal ? fb_s3_journal_begin(s3->journal, &upload, &file->ticket) : 0;
 }
 
 static void initiated(struct fb_s3_call *call)
@@ -85,19 +88,28 @@ static void initiated(struct fb_s3_call *call)
     if (r == 0) {
         snprintf(file->upload_id, sizeof file->upload_id, "%s", call->answer->upload_id);
         file->upload = FB_S3_UPLOAD_BEGUN;
-        r = write_down(file);
+        r = fb_s3_write_down(file->s3, file->key, file->upload_id, 0, &file->ticket);
     }
+    /* An answer that was lost on its way may have been a yes, too. */
+    answered(file, call->tries == 0 && call->status > 0);
     if (r < 0)
         fb_s3_file_fail(file, r);
     fb_s3_file_pump(file);
 }
 
-void fb_s3_upload_begin(struct fb_s3_file *file)
+int fb_s3_upload_begin(struct fb_s3_file *file)
 {
+    int r;
+
+    file->asked_s = fb_wall_ns() / FB_NS_PER_S;
+    r = fb_s3_write_down(file->s3, file->key, NULL, file->asked_s, &file->asked);
+    if (r < 0)
+        return r;
     file->upload = FB_S3_UPLOAD_BEGINNING;
     file->call = (struct fb_s3_call){
         .method = FB_S3_POST, .key = file->key, .query = {{"uploads", ""}}, .query_count = 1};
     fb_s3_file_call(file, initiated);
+    return 0;
 }
 
 static void part_done(struct fb_s3_call *call)

@@ -30,6 +30,11 @@ enum element {
     OBJECT_CLASS,
     LIST_PREFIXES,
     PREFIXES_PREFIX,
+    UPLOADS,
+    UPLOADS_UPLOAD,
+    UPLOAD_KEY,
+    UPLOAD_ID,
+    UPLOAD_BEGUN,
     INITIATE,
     INITIATE_ID,
     COMPLETE,
@@ -70,6 +75,11 @@ static const struct known {
     [OBJECT_CLASS] = {"StorageClass", LIST_OBJECT, true},
     [LIST_PREFIXES] = {"CommonPrefixes", LIST, false},
     [PREFIXES_PREFIX] = {"Prefix", LIST_PREFIXES, true},
+    [UPLOADS] = {"ListMultipartUploadsResult", NOWHERE, false},
+    [UPLOADS_UPLOAD] = {"Upload", UPLOADS, false},
+    [UPLOAD_KEY] = {"Key", UPLOADS_UPLOAD, true},
+    [UPLOAD_ID] = {"UploadId", UPLOADS_UPLOAD, true},
+    [UPLOAD_BEGUN] = {"Initiated", UPLOADS_UPLOAD, true},
     [INITIATE] = {"InitiateMultipartUploadResult", NOWHERE, false},
     [INITIATE_ID] = {"UploadId", INITIATE, true},
     [COMPLETE] = {"CompleteMultipartUploadResult", NOWHERE, false},
@@ -117,7 +127,7 @@ struct fb_s3_xml {
 
 /* ---- lines of a listing ---------------------------------------------------------------------- */
 
-static int take_key(struct fb_s3_xml *xml)
+static int take_key(struct fb_s3_xml *xml, bool encoded)
 {
     struct fb_s3_text *key = &xml->key;
     ssize_t len;
@@ -126,7 +136,7 @@ static int take_key(struct fb_s3_xml *xml)
     fb_s3_text_add(key, xml->text.data, xml->text.len);
     if (!fb_s3_text_ok(key))
         return -ENOMEM;
-    if (xml->encoded) {
+    if (encoded) {
         len = fb_s3_decode(key->data, key->len);
         if (len < 0) {
             /* Perhaps the server will not say that keys are encoded. */
@@ -151,6 +161,7 @@ static void begin_line(struct fb_s3_xml *xml)
     memset(&xml->object, 0, sizeof xml->object);
     xml->has_key = xml->has_size = xml->has_mtime = false;
     xml->etag[0] = '\0';
+    xml->answer.upload_id[0] = '\0';
 }
 
 static int end_line(struct fb_s3_xml *xml, bool prefix)
@@ -226,11 +237,16 @@ static int take_object(struct fb_s3_xml *xml, enum element element)
     switch (element) {
     case OBJECT_KEY:
     case PREFIXES_PREFIX:
-        return take_key(xml);
+        return take_key(xml, xml->encoded);
+    case UPLOAD_KEY:
+        return take_key(xml, false);
+    case UPLOAD_ID:
+        return take_whole(xml, xml->answer.upload_id, sizeof xml->answer.upload_id);
     case OBJECT_SIZE:
         r = fb_s3_parse_size(text->data, text->len, &xml->object.size);
         xml->has_size = r == 0;
         return r;
+    case UPLOAD_BEGUN:
     case OBJECT_MTIME:
         return take_mtime(xml, &xml->has_mtime, &xml->object.mtime_ns);
     case OBJECT_ETAG:
@@ -242,6 +258,10 @@ static int take_object(struct fb_s3_xml *xml, enum element element)
         return end_line(xml, false);
     case LIST_PREFIXES:
         return end_line(xml, true);
+    case UPLOADS_UPLOAD:
+        xml->has_size = true; /* it has none */
+        xml->object.upload_id = xml->answer.upload_id;
+        return *xml->answer.upload_id ? end_line(xml, false) : -EBADMSG;
     default:
         return 0;
     }
@@ -320,6 +340,8 @@ static enum fb_s3_document document_of(enum element root)
         return FB_S3_DOC_COPY;
     case DELETE:
         return FB_S3_DOC_DELETE;
+    case UPLOADS:
+        return FB_S3_DOC_UPLOADS;
     default:
         return FB_S3_DOC_NONE;
     }
@@ -361,7 +383,7 @@ static void XMLCALL on_start(void *arg, const char *name, const char **attribute
     xml->path[xml->depth++] = element;
     xml->wants_text = known[element].text;
     fb_s3_text_clear(&xml->text);
-    if (element == LIST_OBJECT || element == LIST_PREFIXES)
+    if (element == LIST_OBJECT || element == LIST_PREFIXES || element == UPLOADS_UPLOAD)
         begin_line(xml);
 }
 

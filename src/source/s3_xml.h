@@ -38,6 +38,7 @@ enum fb_s3_document {
     FB_S3_DOC_COMPLETE, /* CompleteMultipartUploadResult */
     FB_S3_DOC_COPY,     /* CopyObjectResult, CopyPartResult */
     FB_S3_DOC_DELETE,   /* DeleteResult */
+    FB_S3_DOC_UPLOADS,  /* ListMultipartUploadsResult, of which the first page is taken */
 };
 
 /* Strings are "" where the body had none. */
@@ -61,7 +62,8 @@ struct fb_s3_answer {
     int64_t mtime_ns; /* COPY */
 };
 
-/* One line of a listing. Valid during the call. */
+/* One line of a listing. Valid during the call. Of UPLOADS: the time is when it was begun, and the key
+ * is as it was sent, for servers do not agree on whether it is encoded. */
 struct fb_s3_xml_entry {
     bool prefix;     /* a common prefix; then only its key is set */
     bool archived;   /* of a storage class that has to be restored before it can be read */
@@ -70,6 +72,7 @@ struct fb_s3_xml_entry {
     uint64_t size;
     int64_t mtime_ns;
     const char *etag;
+    const char *upload_id;
 };
 
 /* A negative result ends the parsing and is given back. */

@@ -76,7 +76,7 @@ static void reopen(struct rig *rig)
 
 static uint64_t begin(struct rig *rig, const char *id)
 {
-    const struct fb_s3_upload upload = {"https://s3", "bucket", "a/b c", id};
+    const struct fb_s3_upload upload = {"https://s3", "bucket", "a/b c", id, 0};
     uint64_t ticket = 0;
 
     assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
@@ -131,11 +131,41 @@ static bool check_bytes(void *arg, uint64_t ticket, const struct fb_s3_upload *u
     return false;
 }
 
+static bool take_asked(void *arg, uint64_t ticket, const struct fb_s3_upload *upload)
+{
+    uint64_t *ret_ticket = arg;
+
+    assert_string_equal(upload->key, "a key");
+    assert_null(upload->id);
+    assert_int_equal(upload->asked_s, 1794771255);
+    *ret_ticket = ticket;
+    return true;
+}
+
+/* One that was asked for has no id yet. */
+static void test_asked(void **state)
+{
+    struct rig *rig = *state;
+    const struct fb_s3_upload upload = {"e", "b", "a key", NULL, 1794771255};
+    uint64_t ticket, found = 0;
+
+    reopen(rig);
+    assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
+    for (int i = 0; i < 2; i++) {
+        fb_s3_journal_close(rig->journal);
+        assert_int_equal(fb_s3_journal_open(rig->fd, NAME, &rig->journal, NULL), 0);
+        assert_int_equal(fb_s3_journal_left(rig->journal, take_asked, &found), 0);
+        assert_int_equal(found, ticket);
+    }
+    fb_s3_journal_end(rig->journal, ticket);
+    assert_int_equal(fb_s3_journal_count(rig->journal), 0);
+}
+
 static void test_any_byte(void **state)
 {
     struct rig *rig = *state;
     char key[FB_S3_JOURNAL_FIELD_MAX + 2];
-    struct fb_s3_upload upload = {"http://[::1]:80", "b", key, "2~x+/=% \n"};
+    struct fb_s3_upload upload = {"http://[::1]:80", "b", key, "2~x+/=% \n", 0};
     uint64_t ticket;
 
     reopen(rig);
@@ -282,7 +312,7 @@ static void test_compacts(void **state)
     reopen(rig);
     begin(rig, "stays");
     for (int i = 0; i < 15000; i++) {
-        const struct fb_s3_upload upload = {"e", "b", "k", "id"};
+        const struct fb_s3_upload upload = {"e", "b", "k", "id", 0};
         uint64_t ticket;
 
         assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
@@ -304,7 +334,7 @@ static void test_compacts(void **state)
 static void test_bounded(void **state)
 {
     struct rig *rig = *state;
-    const struct fb_s3_upload upload = {"e", "b", "k", "id"};
+    const struct fb_s3_upload upload = {"e", "b", "k", "id", 0};
     uint64_t ticket = 0;
 
     reopen(rig);
@@ -319,7 +349,7 @@ static void test_bounded(void **state)
 static void test_no_space(void **state)
 {
     struct rig *rig = *state;
-    const struct fb_s3_upload upload = {"e", "b", "k", "lost"};
+    const struct fb_s3_upload upload = {"e", "b", "k", "lost", 0};
     struct rlimit old, tight;
     struct stat st;
     uint64_t ticket;
@@ -353,6 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_begin_and_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_any_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_truncated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flipped_bits, setup, teardown),

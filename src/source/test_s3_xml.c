@@ -22,6 +22,7 @@ struct seen {
     char text[512]; /* "key size etag|" for objects, "prefix/|" for common prefixes */
     int64_t mtime_ns;
     bool archived;
+    char upload_id[32];
     int answer;
 };
 
@@ -41,6 +42,8 @@ static int see(void *arg, const struct fb_s3_xml_entry *entry)
                  entry->etag);
         seen->mtime_ns = entry->mtime_ns;
         seen->archived = entry->archived;
+        snprintf(seen->upload_id, sizeof seen->upload_id, "%s",
+                 entry->upload_id ? entry->upload_id : "");
     }
     return seen->answer;
 }
@@ -130,6 +133,31 @@ static void test_listing(void **state)
     assert_string_equal(rig->seen.text, "k 0 |");
     assert_true(rig->seen.archived);
     ask(state, HEAD LIST URL PREFIX("a/") "</ListBucketResult>\n\n", 0);
+}
+
+#define UPLOADS(lines)                                       \
+ HEAD "<ListMultipartUploadsResult><Prefix>k</Prefix>" lines \
+      "<IsTruncated>true</IsTruncated></ListMultipartUploadsResult>"
+#define BEGUN "<Initiated>2026-11-15T15:36:54.25Z</Initiated>"
+
+/* Keys are told as they came. */
+static void test_uploads(void **state)
+{
+    struct rig *rig = *state;
+    const struct fb_s3_answer *a;
+
+    a = ask(state,
+            UPLOADS("<Upload><Key>a%20b</Key><UploadId>one</UploadId>" BEGUN "</Upload>"
+                    "<Upload>" BEGUN "<UploadId>2~x</UploadId><Key>k &amp;</Key></Upload>"),
+            0);
+    assert_int_equal(a->document, FB_S3_DOC_UPLOADS);
+    assert_string_equal(rig->seen.text, "a%20b 0 |k & 0 |");
+    assert_string_equal(rig->seen.upload_id, "2~x");
+    assert_int_equal(rig->seen.mtime_ns, 1794757014 * FB_NS_PER_S);
+    ask(state, UPLOADS(""), 0);
+    ask(state, UPLOADS("<Upload><Key>k</Key>" BEGUN "</Upload>"), -EBADMSG);
+    ask(state, UPLOADS("<Upload><Key>k</Key><UploadId>x</UploadId></Upload>"), -EBADMSG);
+    ask(state, UPLOADS("<Upload><UploadId>x</UploadId>" BEGUN "</Upload>"), -EBADMSG);
 }
 
 /* Servers that say only at the end that keys are encoded, or do not encode although asked to. */
@@ -342,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_listing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_uploads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_encodings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),

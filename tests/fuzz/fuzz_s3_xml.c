@@ -21,6 +21,8 @@ const char *const fb_fuzz_seeds[] = {
     "<Error><Code>SlowDown</Code><Message>Please</Message><Region>eu-west-3</Region>"
     "<Endpoint>b.s3.amazonaws.com</Endpoint><RequestId>r</RequestId></Error>",
     "<InitiateMultipartUploadResult><UploadId>2~abc</UploadId></InitiateMultipartUploadResult>",
+    "<ListMultipartUploadsResult><Upload><Key>k%20</Key><UploadId>2~a</UploadId>"
+    "<Initiated>2026-11-15T15:36:54.250Z</Initiated></Upload></ListMultipartUploadsResult>",
     " \n<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag></CompleteMultipartUploadResult>",
     "<CopyObjectResult><LastModified>2026-11-15T15:36:54Z</LastModified><ETag>e</ETag>"
     "</CopyObjectResult>",

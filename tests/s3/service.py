@@ -214,7 +214,7 @@ class Service:
         if request.method == "GET" and "location" in request.parameters:
             return xml_answer(f"<LocationConstraint>{self.region or ''}</LocationConstraint>")
         if request.method == "GET" and "uploads" in request.parameters:
-            return self.list_uploads(bucket)
+            return self.list_uploads(request, bucket)
         if request.method == "GET":
             return self.list(request, bucket, region)
         if request.method == "POST" and "delete" in request.parameters:
@@ -253,11 +253,13 @@ class Service:
                f"<IsTruncated>{str(more).lower()}</IsTruncated>")
         return xml_answer(f"<ListBucketResult>{top}{''.join(lines)}</ListBucketResult>", headers)
 
-    def list_uploads(self, bucket):
+    def list_uploads(self, request, bucket):
+        prefix = request.parameters.get("prefix", b"")
         with bucket.lock:
             text = "".join(
                 f"<Upload><Key>{escape(key.decode(errors='replace'))}</Key><UploadId>{name}"
-                f"</UploadId></Upload>" for name, (key, _) in bucket.uploads.items())
+                f"</UploadId><Initiated>{bucket.begun[name]}</Initiated></Upload>"
+                for name, (key, _) in bucket.uploads.items() if key.startswith(prefix))
         return xml_answer(f"<ListMultipartUploadsResult>{text}<IsTruncated>false</IsTruncated>"
                           "</ListMultipartUploadsResult>")
 
@@ -345,6 +347,7 @@ class Service:
             name = uuid.uuid4().hex
             with bucket.lock:
                 bucket.uploads[name] = [request.key, {}]
+                bucket.begun[name] = Object(b"").modified
             return xml_answer(
                 f"<InitiateMultipartUploadResult><Bucket>{request.bucket}</Bucket><Key>"
                 f"{escape(request.key.decode(errors='replace'))}</Key><UploadId>{name}</UploadId>"

@@ -95,6 +95,7 @@ class Bucket:
         self.objects = {}
         self.rows = []
         self.uploads = {}  # id -> [key, {number: Object}]
+        self.begun = {}  # id -> when, as a listing says it
         self.sorted = []
         self.stale = False
 
