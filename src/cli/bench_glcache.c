@@ -2,8 +2,9 @@
  * forebay bench glcache: what GL-Cache's settings are worth on traces, as in its paper (figures 2
  * and 9 to 13).
  *
- * A trace is replayed once, through a cache of each setting at the same time. One setting is varied
- * at a time, from those of GL-Cache-E. Hits are told as the paper does: how much the hit ratio is
+ * A trace is replayed through a cache of each setting at the same time, with three seeds, since which
+ * groups are sampled is luck: all results are means. One setting is varied at a time, from those of
+ * GL-Cache-E. Hits are told as the paper does: how much the hit ratio is
  * above FIFO's, as a share of FIFO's; speed as a share of FIFO's requests a second.
  */
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include "sim/spec.h"
 
 #define TRACES_MAX   16
+#define SEEDS        3
 #define SETTINGS_MAX 16
 #define MEANS_MAX    60
 #define MEANS_GROUP  100 /* objects, as in the paper's figure 2b */
@@ -39,7 +41,7 @@ enum {
 struct setting {
     const char *name;
     const char *policy;
-    double x; /* in figures */
+    double x; /* in figures; 0: it is in none */
 };
 
 static const struct sweep {
@@ -101,7 +103,7 @@ static const struct sweep {
                          {"2", "glcache-e:interval=2", 2},
                          {"4", "glcache-e:interval=4", 4},
                          {"8", "glcache-e:interval=8", 8},
-                         {"never", "glcache-e:interval=1000", 16}}},
+                         {"never", "glcache-e:interval=1000", 0}}},
     [SWEEP_FEATURES] = {"features",
                         "Features",
                         NULL,
@@ -204,6 +206,7 @@ static int make_runs(struct fb_sim_run **ret_runs, size_t *ret_count)
     return 0;
 }
 
+/* Adds one seed's share to the means. */
 static void take_results(struct bench *b, struct outcome *o, const struct fb_sim_run *run,
                          double map_s)
 {
@@ -211,25 +214,26 @@ static void take_results(struct bench *b, struct outcome *o, const struct fb_sim
 
     for (size_t s = 0; s < SWEEPS; s++) {
         for (size_t i = 0; i < settings_of(&sweeps[s]); i++, run++) {
-            o->result[s][i] = (struct result){
-                .miss_ratio = run->miss_ratio,
-                .gain = (fifo->miss_ratio - run->miss_ratio) / (1 - fifo->miss_ratio),
-                .speed = (fifo->replay_s + map_s) / (run->replay_s + map_s),
-            };
+            struct result *r = &o->result[s][i];
+            double gain = (fifo->miss_ratio - run->miss_ratio) / (1 - fifo->miss_ratio);
+
+            r->miss_ratio += run->miss_ratio / SEEDS;
+            r->gain += gain / SEEDS;
+            r->speed += (fifo->replay_s + map_s) / (run->replay_s + map_s) / SEEDS;
             if (strcmp(sweeps[s].setting[i].policy, "glcache-e") != 0)
                 continue;
             memcpy(b->figure, run->figure, sizeof b->figure);
             b->figures = run->figures;
             for (size_t k = 0; k < run->figures; k++)
-                o->importance[k] = run->figure[k].value;
+                o->importance[k] += run->figure[k].value / SEEDS;
         }
     }
 }
 
-static int replay_settings(struct bench *b, struct fb_trace *trace, const struct fb_sim_size *size,
-                           struct outcome *o, struct fb_error *err)
+static int replay_once(struct bench *b, struct fb_trace *trace, uint64_t seed,
+                       const struct fb_sim_size *size, struct outcome *o, struct fb_error *err)
 {
-    const struct fb_sim_options options = {.seed = b->options->random};
+    const struct fb_sim_options options = {.seed = seed};
     FB_AUTO_FREE struct fb_sim_run *runs = NULL;
     struct fb_sim *sim;
     size_t count;
@@ -249,6 +253,16 @@ static int replay_settings(struct bench *b, struct fb_trace *trace, const struct
     if (!rc)
         take_results(b, o, runs, fb_sim_map_s(sim));
     fb_sim_destroy(sim);
+    return rc ? rc : fb_trace_rewind(trace, err);
+}
+
+static int replay_settings(struct bench *b, struct fb_trace *trace, const struct fb_sim_size *size,
+                           struct outcome *o, struct fb_error *err)
+{
+    int rc = 0;
+
+    for (unsigned i = 0; i < SEEDS && !rc; i++)
+        rc = replay_once(b, trace, b->options->random + i, size, o, err);
     return rc;
 }
 
@@ -442,7 +456,7 @@ static int print_json(const struct bench *b)
 static int draw_sweep(const struct bench *b, size_t s, bool speed)
 {
     const struct sweep *sweep = &sweeps[s];
-    size_t count = settings_of(sweep);
+    size_t count = 0;
     double x[SETTINGS_MAX];
     double y[TRACES_MAX + 1][SETTINGS_MAX];
     struct fb_plot_series series[TRACES_MAX + 1];
@@ -459,6 +473,8 @@ static int draw_sweep(const struct bench *b, size_t s, bool speed)
 
     if (!name)
         return -ENOMEM;
+    while (count < settings_of(sweep) && sweep->setting[count].x > 0)
+        count++;
     for (size_t i = 0; i < count; i++) {
         struct result mean = mean_of(b, s, i);
 
