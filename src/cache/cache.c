@@ -125,7 +125,11 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     if (rc == 0)
         rc = fb_dirs_create(cache, &cache->dirs);
     if (rc == 0)
+        rc = fb_bring_create(cache, &cache->bring);
+    if (rc == 0)
         rc = fb_steer_create(cache, &cache->steer);
+    if (rc == 0 && !cache->config.no_watch)
+        rc = fb_fill_create(cache, &cache->fill);
     if (rc == 0)
         rc = fb_epochs_create(cache, &cache->epochs);
     if (rc == 0)
@@ -172,12 +176,14 @@ void fb_cache_close(struct fb_cache *cache)
     if (!cache)
         return;
     fb_watch_stop(cache);
+    fb_fill_destroy(cache->fill);
     fb_epochs_destroy(cache->epochs);
     if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])
         fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
     fb_place_close(cache);
     fb_steer_destroy(cache->steer);
+    fb_bring_destroy(cache->bring);
     fb_dirs_destroy(cache->dirs);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
         free(cache->rings[i]);
@@ -304,6 +310,7 @@ int fb_volume_attach(struct fb_cache *cache, struct fb_source *source,
     volume->source = source;
     volume->config = *config;
     fb_list_init(&volume->pending);
+    fb_list_init(&volume->parked);
     fb_list_init(&volume->alone);
     fb_cond_init(&volume->idle);
     fb_mutex_lock(&cache->fetch_lock);
@@ -343,6 +350,16 @@ bool fb_volume_hold(struct fb_volume *volume)
     volume->holds += held;
     fb_mutex_unlock(&volume->cache->fetch_lock);
     return held;
+}
+
+unsigned fb_volume_running(struct fb_volume *volume)
+{
+    unsigned running;
+
+    fb_mutex_lock(&volume->cache->fetch_lock);
+    running = volume->running;
+    fb_mutex_unlock(&volume->cache->fetch_lock);
+    return running;
 }
 
 struct fb_volume *fb_volume_hold_any(struct fb_cache *cache, uint16_t source)
@@ -387,6 +404,7 @@ void fb_volume_detach(struct fb_volume *volume)
         fb_cond_wait(&volume->idle, &cache->fetch_lock, FB_NEVER_NS);
     fb_mutex_unlock(&cache->fetch_lock);
     fb_source_close(volume->source); /* every job it owed us has been answered now */
+    fb_fetch_unpark(cache, volume, INT64_MAX);
     fb_mutex_lock(&cache->fetch_lock);
     while (volume->busy > 0 || volume->running > 0)
         fb_cond_wait(&volume->idle, &cache->fetch_lock, FB_NEVER_NS);

@@ -65,6 +65,12 @@
  X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")    \
  X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")       \
  X(FB_CM_ASKED, "kernel_requests", COUNTER, "", "Requests of the kernel to all mounts")        \
+ X(FB_CM_PREFETCH_BYTES, "prefetched", COUNTER, "bytes",                                       \
+   "Bytes of files that were read before a program asked, next in its order")                  \
+ X(FB_CM_PREFETCH_USED, "prefetch_used", COUNTER, "", "Items of such files that were read")    \
+ X(FB_CM_PREFETCH_WASTED, "prefetch_wasted", COUNTER, "", "Those that nobody read in time")    \
+ X(FB_CM_FILLED_BYTES, "filled", COUNTER, "bytes",                                             \
+   "Bytes read to have a data set whole that programs read in random order")                   \
  X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")                \
  X(FB_CM_EARLY_USED, "early_reads_used", COUNTER, "", "Those that somebody asked for in time") \
  X(FB_CM_PLAN_BROUGHT, "plan_brought", COUNTER, "", "Files brought into DRAM by a plan")       \
@@ -229,6 +235,7 @@ struct fb_read {
     uint8_t door;
     bool may_wait; /* the calling thread may wait for a medium: quicker for one read at a time */
     bool early;    /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
+    bool park;     /* with early: what finds no room waits a while in its buffer */
     _Atomic bool
         *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_read *read);

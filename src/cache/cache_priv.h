@@ -6,6 +6,9 @@
  *     warm.c   loads what a user asks for
  *     steer.c  the brain at work
  *     epochs.c plans at work; epoch_file.c: plans over a restart
+ *     want.c   what the brain wants fetched ahead, as names; fill.c: data sets to have whole
+ *     bring.c  brings files that nobody has asked for yet
+ *     pipe.c   how long a source takes, and how much it gives
  *     dirs.c   directories that are known; walk.c: whole data sets
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
@@ -22,6 +25,7 @@
 #include <pthread.h>
 
 #include "base/list.h"
+#include "cache/bring.h"
 #include "cache/budget.h"
 #include "cache/cache.h"
 #include "cache/dirs.h"
@@ -39,6 +43,7 @@
 #define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
 #define FB_VOLUMES_MAX    256u
 #define FB_AHEAD_SLOTS    64u
+#define FB_TICK_NS        100000000LL /* between rounds of the background thread */
 
 struct fb_tier_place {
     void *policy_state;
@@ -86,6 +91,8 @@ struct fb_cache {
     struct fb_steer *steer;
     struct fb_epochs *epochs;
     struct fb_dirs *dirs;
+    struct fb_bring *bring;
+    struct fb_fill *fill; /* NULL: without a background thread */
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     void (*hook)(void *arg);
@@ -96,6 +103,17 @@ struct fb_cache {
     bool watch_stop;
     bool watch_running;
     pthread_t watch;
+};
+
+/* See pipe.c. */
+struct fb_pipe {
+    _Atomic int64_t read_ns; /* a request takes, lately; 0: unknown */
+    _Atomic int64_t stat_ns;
+    _Atomic int64_t idle_ns; /* one takes when the source has little to do */
+    _Atomic uint64_t bytes;  /* read in all */
+    uint64_t bytes_before;   /* when last looked, by the background thread */
+    int64_t looked_ns;
+    double bytes_per_s; /* that it gave when it was busy; 0: it never was */
 };
 
 /* See ahead.c. */
@@ -118,11 +136,15 @@ struct fb_volume {
     struct fb_list link;
     struct fb_list alone;   /* fetches that are shared with nobody, guarded by fetch_lock */
     struct fb_list pending; /* fetches not yet sent, likewise */
-    unsigned running;       /* requests at the source, likewise */
-    unsigned busy;          /* callbacks of ours that have not returned, likewise */
-    unsigned holds;         /* those who ask unbidden, likewise */
-    bool leaving;           /* is being detached, likewise */
+    struct fb_list parked;  /* those that wait in their buffers for a reader, likewise */
+    unsigned parked_count;
+    unsigned running; /* requests at the source, likewise */
+    unsigned busy;    /* callbacks of ours that have not returned, likewise */
+    unsigned holds;   /* those who ask unbidden, likewise */
+    bool leaving;     /* is being detached, likewise */
     struct fb_cond idle;
+    unsigned bringing; /* files that bring.c brings, guarded by its lock */
+    struct fb_pipe pipe;
     struct fb_ahead_slot ahead[FB_AHEAD_SLOTS];
     _Atomic uint64_t ahead_bytes; /* asked for ahead, and not there yet */
 };
@@ -160,8 +182,16 @@ void fb_read_expire(struct fb_cache *cache, int64_t now_ns);
 /* fetch.c */
 void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer);
 void fb_fetch_pump(struct fb_volume *volume);
-/* Ends fetches that were never sent and whose time is up. */
+/* Ends fetches that were never sent and whose time is up; and parks those no longer whose time is.
+ */
 void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns);
+/* Whether another could be parked besides those and `coming`, or instead of one that nobody came
+ * for. */
+bool fb_fetch_may_park(struct fb_volume *volume, unsigned coming);
+/* Lets one go, if it is parked. */
+void fb_fetch_unpark_key(struct fb_cache *cache, uint64_t key);
+/* Lets what was parked until then go; NULL: of all volumes. */
+void fb_fetch_unpark(struct fb_cache *cache, struct fb_volume *only, int64_t before_ns);
 /* Ends the waiting of cancelled reads; their fetches go on. */
 void fb_fetch_cancel(struct fb_cache *cache);
 
@@ -174,6 +204,9 @@ FB_MUST_CHECK bool fb_volume_hold(struct fb_volume *volume);
 /* Holds some volume of a source that keeps what it reads; NULL: there is none. */
 FB_MUST_CHECK struct fb_volume *fb_volume_hold_any(struct fb_cache *cache, uint16_t source);
 void fb_volume_let_go(struct fb_volume *volume);
+
+/* Requests that its source has. */
+unsigned fb_volume_running(struct fb_volume *volume);
 
 /* Marks that a callback works on the volume, so that detach waits for it. */
 void fb_volume_enter(struct fb_volume *volume);
@@ -221,6 +254,23 @@ static inline bool fb_cancelled(const _Atomic bool *cancel, const struct fb_call
     return cancel && atomic_load_explicit(cancel, memory_order_relaxed) &&
            fb_task_is_dying(caller->pid);
 }
+
+/* pipe.c: a request was answered; the background thread looks now and then. */
+void fb_pipe_read(struct fb_volume *volume, int64_t took_ns, uint64_t bytes);
+void fb_pipe_stat(struct fb_volume *volume, int64_t took_ns);
+void fb_pipe_tick(struct fb_cache *cache, int64_t now_ns);
+/* To have a file that is not known: to look it up, and to read it. */
+struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint64_t item_bytes);
+
+/* fill.c: loads `bytes` of what lies below a path; false: something else is being loaded. */
+struct fb_fill;
+FB_MUST_CHECK int fb_fill_create(struct fb_cache *cache, struct fb_fill **ret_fill);
+void fb_fill_destroy(struct fb_fill *fill); /* takes NULL */
+bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes);
+bool fb_fill_is_busy(struct fb_fill *fill);
+/* Adds up how large that is, for a node; false as above. Known once, when it is. */
+bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node);
+bool fb_fill_measured(struct fb_fill *fill, uint64_t *ret_node, uint64_t *ret_bytes);
 
 /* watch.c */
 FB_MUST_CHECK int fb_watch_start(struct fb_cache *cache);

@@ -22,7 +22,7 @@
 
 #define BUCKETS      256u
 #define SLOTS_MAX    1024u
-#define BYTES_MAX    (64ULL << 20)
+#define BYTES_MAX    (16ULL << 20)
 #define FRESH_NS     (60 * FB_NS_PER_S) /* a listing is believed for that long, */
 #define FRESH_TIMES  20                 /* or for so many times what it took */
 #define RETRY_NS     (10 * FB_NS_PER_S) /* after one that failed */

@@ -2,12 +2,17 @@
  * Fetches: one an item however many wait, adjacent ones in one request, within limits.
  *
  *     QUEUED ── pump ──► RUNNING ── the source answers ──► ANSWERED ── admitted ──► gone
- *                                                  └─ failed ──► gone
+ *                                       │          └─ failed ──► gone
+ *                                       └─ fetched ahead, and no room: PARKED ──► read, or too
+ *                                          old, or others are parked ──► gone
  *
  * A fetch is in the table from the first miss until its bytes have been admitted, so whoever misses
  * in between joins it: while QUEUED or RUNNING as a waiter, while ANSWERED by taking its buffer.
  * The pump sends the oldest queued fetch together with its queued neighbours in the same file, up
  * to FB_SOURCE_READ_MAX, and keeps at most max_fetches requests at a source.
+ *
+ * What was fetched ahead of a reader and would have to displace something waits in its buffer for
+ * the reader instead, for PARK_NS at most, in up to half of the volume's buffers.
  *
  * Failures are answered to all who wait and not remembered. A version that changed retires the
  * record on the spot, as the source has just told us what is there now.
@@ -19,12 +24,15 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define RUN_MAX 64u /* items in one request; of 128 KiB or more they make FB_SOURCE_READ_MAX */
+#define PARK_NS   (20 * FB_NS_PER_S)
+#define PASSED_NS FB_NS_PER_S /* one that makes room for others: its reader has passed by */
+#define RUN_MAX   64u /* items in one request; of 128 KiB or more they make FB_SOURCE_READ_MAX */
 
 enum fetch_state {
     FETCH_QUEUED,
     FETCH_RUNNING,
     FETCH_ANSWERED,
+    FETCH_PARKED,
 };
 
 struct fetch {
@@ -40,7 +48,10 @@ struct fetch {
     uint32_t length; /* fetched */
     bool alone;      /* for one read, and not kept: in the volume's list instead of the table */
     bool soon;       /* see struct fb_read */
+    bool park;       /* nobody has asked for it yet, but will; guarded by fetch_lock */
     enum fetch_state state;
+    uint64_t evictions; /* while parked: those that had been when it was sent, */
+    int64_t parked_ns;  /* and since when */
     int64_t deadline_ns;
     struct fb_caller caller;
 };
@@ -50,6 +61,7 @@ struct run {
     struct fb_volume *volume;
     uint64_t evictions; /* that had been when it was sent */
     uint64_t asked;     /* the moment of then */
+    int64_t sent_ns;
     struct fetch *fetches[RUN_MAX];
     unsigned count;
 };
@@ -92,6 +104,7 @@ static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
     f->length = piece->item_length;
     f->alone = read->alone;
     f->soon = read->soon;
+    f->park = read->early && read->park;
     if (f->alone) {
         uint64_t end = fb_align_up((uint64_t)piece->offset + piece->length, FB_IO_ALIGN);
 
@@ -120,20 +133,54 @@ static void take_bytes(struct fb_piece *piece, struct fetch *f)
     piece->data = piece->buffer->data + (piece->offset - f->skip);
 }
 
+static void unpark_locked(struct fetch *f, struct fb_list *gone)
+{
+    f->volume->parked_count--;
+    fb_list_remove(&f->table_link);
+    fb_list_remove(&f->queue_link);
+    fb_list_push_back(gone, &f->queue_link);
+}
+
+static void free_all(struct fb_list *gone)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, gone) {
+        fb_list_remove(it);
+        fetch_free(FB_LIST_ENTRY(it, struct fetch, queue_link));
+    }
+}
+
+/* What is under way or parked for the same item; a fetch from before an eviction by hand must not
+ * answer who reads after it. */
+static struct fetch *find_usable_locked(struct fb_cache *cache, const struct fetch *fresh,
+                                        struct fb_list *gone)
+{
+    struct fetch *f = fresh->alone ? NULL : find_locked(cache, fresh->volume, fresh->key);
+
+    if (f && f->state == FETCH_PARKED && f->evictions != atomic_load(&cache->evictions)) {
+        unpark_locked(f, gone);
+        return NULL;
+    }
+    return f;
+}
+
 /* Takes `buffer` over. The caller pumps when it has no more to add. */
 void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
 {
     struct fb_cache *cache = piece->read->volume->cache;
     struct fetch *fresh = fetch_new(piece, buffer), *f;
-    bool answered = false;
+    struct fb_list gone;
+    bool answered = false, served;
 
     if (!fresh) {
         fb_buffer_put(buffer);
         fb_piece_done(piece, -ENOMEM, FB_ACCESS_FAILED);
         return;
     }
+    fb_list_init(&gone);
     fb_mutex_lock(&cache->fetch_lock);
-    f = fresh->alone ? NULL : find_locked(cache, fresh->volume, fresh->key);
+    f = find_usable_locked(cache, fresh, &gone);
     if (!f) {
         f = fresh;
         fresh = NULL;
@@ -141,19 +188,27 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
         fb_list_push_back(f->alone ? &f->volume->alone : bucket(cache, f->key), &f->table_link);
         fb_list_push_back(&f->volume->pending, &f->queue_link);
     } else {
-        piece->outcome = FB_ACCESS_JOINED;
+        piece->outcome = f->state == FETCH_PARKED ? FB_ACCESS_MEMORY : FB_ACCESS_JOINED;
+        f->park = f->park && piece->read->early;
     }
-    answered = f->state == FETCH_ANSWERED;
+    answered = f->state == FETCH_ANSWERED || f->state == FETCH_PARKED;
     if (answered) {
         take_bytes(piece, f);
+        /* Read to its end, it has served. */
+        if (f->state == FETCH_PARKED && !f->park && piece->offset + piece->length == f->length)
+            unpark_locked(f, &gone);
     } else {
         fb_list_push_back(&f->waiters, &piece->link);
     }
     fb_mutex_unlock(&cache->fetch_lock);
     if (fresh)
         fetch_free(fresh);
+    served = !fb_list_empty(&gone);
+    free_all(&gone);
     if (answered)
-        fb_piece_done(piece, 0, FB_ACCESS_JOINED);
+        fb_piece_done(piece, 0, piece->outcome);
+    if (served)
+        fb_bring_tick(cache->bring); /* the next may come */
 }
 
 /* Ends the waiting: with bytes, or with an error, which also takes the fetch out of the table. */
@@ -179,6 +234,90 @@ static void fetch_answer(struct fetch *f, int result)
     }
 }
 
+static uint32_t park_max(const struct fb_volume *volume)
+{
+    return volume->account->limit / 4;
+}
+
+bool fb_fetch_may_park(struct fb_volume *volume, unsigned coming)
+{
+    int64_t passed_ns = fb_now_ns() - PASSED_NS;
+    bool may;
+
+    fb_mutex_lock(&volume->cache->fetch_lock);
+    may = volume->parked_count + coming < park_max(volume) ||
+          (volume->parked_count > 0 &&
+           FB_LIST_ENTRY(volume->parked.next, struct fetch, queue_link)->parked_ns < passed_ns);
+    fb_mutex_unlock(&volume->cache->fetch_lock);
+    return may;
+}
+
+/* Leaves it in its buffer for the reader to come; false when one has come already. The oldest make
+ * room. */
+static bool park(struct fetch *f, uint64_t evictions)
+{
+    struct fb_volume *volume = f->volume;
+    struct fb_cache *cache = volume->cache;
+    uint32_t most = 2 * park_max(volume); /* those that were coming besides */
+    struct fb_list gone;
+    bool parked;
+
+    fb_list_init(&gone);
+    fb_mutex_lock(&cache->fetch_lock);
+    parked = f->park && most > 0 && !volume->leaving;
+    if (parked) {
+        f->state = FETCH_PARKED;
+        f->evictions = evictions;
+        f->parked_ns = fb_now_ns();
+        fb_list_push_back(&volume->parked, &f->queue_link);
+        volume->parked_count++;
+        while (volume->parked_count > most)
+            unpark_locked(FB_LIST_ENTRY(volume->parked.next, struct fetch, queue_link), &gone);
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    free_all(&gone);
+    return parked;
+}
+
+void fb_fetch_unpark_key(struct fb_cache *cache, uint64_t key)
+{
+    struct fb_list gone, *it, *tmp;
+
+    fb_list_init(&gone);
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, bucket(cache, key)) {
+        struct fetch *f = FB_LIST_ENTRY(it, struct fetch, table_link);
+
+        if (f->key == key && f->state == FETCH_PARKED)
+            unpark_locked(f, &gone);
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    free_all(&gone);
+}
+
+void fb_fetch_unpark(struct fb_cache *cache, struct fb_volume *only, int64_t before_ns)
+{
+    struct fb_list gone, *v, *vtmp, *it, *tmp;
+
+    fb_list_init(&gone);
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (v, vtmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(v, struct fb_volume, link);
+
+        if (only && volume != only)
+            continue;
+        FB_LIST_FOREACH (it, tmp, &volume->parked) {
+            struct fetch *f = FB_LIST_ENTRY(it, struct fetch, queue_link);
+
+            if (f->parked_ns > before_ns)
+                break;
+            unpark_locked(f, &gone);
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    free_all(&gone);
+}
+
 /* The bytes are good and all who waited have them: keep them, unless the file is too young. */
 static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
 {
@@ -186,6 +325,8 @@ static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
     struct fb_item item = {
         .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
 
+    if (keep && fb_place_is_full(cache) && park(f, evictions))
+        return;
     if (keep)
         fb_place_admit(cache, &item, evictions, f->soon);
     fb_mutex_lock(&cache->fetch_lock);
@@ -257,6 +398,8 @@ static void run_done(struct fb_source_job *job)
     fb_metric_add(&cache->metrics, FB_CM_FETCH_BYTES, job->result == 0 ? job->bytes : 0);
     if (job->result < 0)
         fb_metric_add(&cache->metrics, FB_CM_FETCH_ERRORS, 1);
+    else
+        fb_pipe_read(volume, fb_now_ns() - run->sent_ns, job->bytes);
     if (moved_on(job->result))
         source_changed(run, job);
     for (unsigned i = 0; i < run->count; i++) {
@@ -351,30 +494,38 @@ void fb_fetch_pump(struct fb_volume *volume)
     for (;;) {
         struct run *run = fb_alloc(sizeof *run);
         struct fb_source_job *job = NULL;
+        bool leaving;
 
         if (!run)
             return; /* the next answer, or the watch thread, tries again */
         fb_mutex_lock(&cache->fetch_lock);
+        leaving = volume->leaving;
         if (volume->running < cache->config.max_fetches && !fb_list_empty(&volume->pending)) {
             gather_locked(volume, run);
             volume->running++;
+            volume->holds++; /* the source must not be closed before it is sent */
         }
         fb_mutex_unlock(&cache->fetch_lock);
         if (run->count == 0) {
             free(run);
             return;
         }
-        job = run_job(run);
+        job = leaving ? NULL : run_job(run);
         if (!job) {
             fb_mutex_lock(&cache->fetch_lock);
             volume->running--;
             fb_mutex_unlock(&cache->fetch_lock);
-            run_fail(run, -ENOMEM);
+            run_fail(run, leaving ? -ESHUTDOWN : -ENOMEM);
             free(run);
+            fb_volume_let_go(volume);
+            if (leaving)
+                continue;
             return;
         }
         fb_metric_add(&cache->metrics, FB_CM_FETCHES, 1);
+        run->sent_ns = fb_now_ns();
         fb_source_submit(volume->source, job);
+        fb_volume_let_go(volume);
     }
 }
 
@@ -383,6 +534,7 @@ void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
 {
     struct fb_list expired, *v, *vtmp, *it, *tmp;
 
+    fb_fetch_unpark(cache, NULL, now_ns - PARK_NS);
     fb_list_init(&expired);
     fb_mutex_lock(&cache->fetch_lock);
     FB_LIST_FOREACH (v, vtmp, &cache->volumes) {

@@ -33,7 +33,8 @@ struct question {
     struct fb_volume *volume;
     char *path;
     uint64_t asked; /* the moment */
-    bool shared;    /* others may wait for it */
+    int64_t asked_ns;
+    bool shared; /* others may wait for it */
 };
 
 static struct fb_list *bucket(struct fb_volume *volume, const char *path)
@@ -188,6 +189,8 @@ static void stat_done(struct fb_source_job *job)
     uint32_t file = FB_FILE_NONE;
     int result;
 
+    if (job->result == 0)
+        fb_pipe_stat(volume, fb_now_ns() - q->asked_ns);
     result = fb_meta_settle(volume, q->path, job->result, &job->attr, &file);
     if (job->result == 0 && file != FB_FILE_NONE && job->age_ns > 0)
         fb_files_set_valid_until(cache->files, file,
@@ -260,8 +263,11 @@ static int ask(struct fb_lookup *lookup)
         fb_source_job_put(job);
         return -ENOMEM;
     }
-    *q = (struct question){
-        .volume = volume, .path = path, .asked = fb_cache_moment(volume, path), .shared = shared};
+    *q = (struct question){.volume = volume,
+                           .path = path,
+                           .asked = fb_cache_moment(volume, path),
+                           .asked_ns = fb_now_ns(),
+                           .shared = shared};
     fb_list_init(&q->link);
     fb_list_init(&q->waiters);
     fb_mutex_lock(&cache->meta_lock);

@@ -109,6 +109,15 @@ static int append_into_room(struct fb_cache *cache, unsigned tier, const struct 
     return rc;
 }
 
+/* Called by the store as demote() is: an item that goes for good. */
+static void leave(void *arg, const struct fb_victim *victim)
+{
+    struct fb_cache *cache = arg;
+
+    if (victim->current && !victim->other_copy)
+        fb_steer_gone(cache->steer, &victim->item);
+}
+
 /* Called by the store, from evict_segment, with the admit lock held. */
 static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
@@ -119,14 +128,18 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 
     if (!victim->item.data || victim->other_copy || !victim->current)
         return;
-    if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns))
+    if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns)) {
+        leave(cache, victim);
         return;
+    }
     rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
                            : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns);
     if (rc != 0)
         fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
     else if (!take_back(cache, &victim->item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
+    if (rc != 0)
+        leave(cache, victim);
 }
 
 /* Pinned items of a segment that is being emptied, with copies of their bytes. */
@@ -148,8 +161,10 @@ static void rescue(void *arg, const struct fb_victim *victim)
     struct rescued *kept;
 
     if (!victim->item.data || victim->other_copy || !victim->current ||
-        !fb_steer_is_pinned(r->cache->steer, victim->item.file))
+        !fb_steer_is_pinned(r->cache->steer, victim->item.file)) {
+        leave(r->cache, victim);
         return;
+    }
     kept = malloc(sizeof *kept + victim->item.length);
     if (!kept)
         return;
@@ -207,7 +222,9 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     } while (fb_store_is_held(cache->store, victim));
     if (!lower && fb_steer_has_orders(cache->steer))
         return evict_but_pinned(cache, tier, victim, until_ns);
-    return fb_store_evict(cache->store, victim, lower, lower ? demote : NULL, &d);
+    if (!lower)
+        return fb_store_evict(cache->store, victim, false, leave, cache);
+    return fb_store_evict(cache->store, victim, true, demote, &d);
 }
 
 static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_t until_ns)

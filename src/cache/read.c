@@ -26,6 +26,13 @@ static void count_hit(struct fb_cache *cache, unsigned tier, uint32_t bytes)
     fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM + 2 * kind, bytes);
 }
 
+/* Found in some tier: not parked (fetch.c), which is memory as well. */
+static bool is_placed(const struct fb_piece *piece)
+{
+    return piece->outcome == FB_ACCESS_MEDIUM ||
+           (piece->outcome == FB_ACCESS_MEMORY && piece->pinned);
+}
+
 static void note_access(struct fb_piece *piece)
 {
     struct fb_read *read = piece->read;
@@ -34,7 +41,7 @@ static void note_access(struct fb_piece *piece)
     struct fb_access access = {
         .time_ns = fb_now_coarse_ns(),
         .key = fb_item_key(read->file, piece->block),
-        .loc = hit ? piece->pin.loc : FB_LOC_NONE,
+        .loc = is_placed(piece) ? piece->pin.loc : FB_LOC_NONE,
         .offset = piece->offset,
         .length = piece->length,
         .item_length = piece->item_length,
@@ -48,6 +55,11 @@ static void note_access(struct fb_piece *piece)
     fb_cache_note(cache, fb_thread_index(), &access);
     fb_metric_add(&cache->metrics, FB_CM_READS, 1);
     fb_metric_add(&cache->metrics, FB_CM_READ_BYTES, piece->length);
+    if (hit && !is_placed(piece)) {
+        fb_metric_add(&cache->metrics, FB_CM_HITS_DRAM, 1);
+        fb_metric_add(&cache->metrics, FB_CM_HIT_BYTES_DRAM, piece->length);
+        return;
+    }
     if (hit) {
         count_hit(cache, piece->pin.tier, piece->length);
         return;

@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "cache/cache_priv.h"
+#include "cache/want.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -25,6 +26,12 @@
 #define NODES_MAX      10000u
 #define COUNT_EVERY_NS (2 * FB_NS_PER_S)
 #define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
+#define GONE_MAX       4096u
+#define LATE_NS        (10 * FB_NS_PER_S) /* accesses are known that long after they happened */
+#define MEASURE_NS     (600 * FB_NS_PER_S)
+#define FILL_LEAST     (1ULL << 20)
+#define FILL_EVERY_NS  (10 * FB_NS_PER_S)
+#define FILL_VAIN_NS   (600 * FB_NS_PER_S) /* after one of which little stayed */
 
 static_assert(FB_BRAIN_STREAMS <= 256, "a stream's number fits into a byte");
 
@@ -37,6 +44,17 @@ struct stream {
     uint16_t source;
     bool known; /* it was met in an access */
     bool ended;
+    uint64_t node;       /* it was of when last looked at */
+    int64_t measure_ns;  /* not measured again before, */
+    int64_t fill_ns;     /* nor loaded */
+    uint64_t fill_bytes; /* asked for the last time, */
+    uint64_t fill_held;  /* when it held that much */
+};
+
+/* An item that was evicted. */
+struct gone {
+    uint64_t key;
+    uint32_t stream;
 };
 
 /* What a user has ordered for a path and all below it. */
@@ -52,7 +70,13 @@ struct fb_steer {
     struct fb_cache *cache;
     struct fb_mutex lock;
     struct fb_brain *brain;
+    struct fb_prefetch_config prefetch;
+    struct fb_wants *wants;
+    int64_t now_ns;   /* of this round */
     int64_t count_ns; /* when next */
+    struct fb_mutex gone_lock;
+    struct gone gone[GONE_MAX]; /* more are not told of: ghosts are a sample anyway */
+    unsigned gone_count;
     struct fb_mutex orders_lock;
     struct fb_list orders;
     _Atomic uint32_t order_count;
@@ -88,16 +112,21 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     /* Shares as large as the paper's would be all of a small cache. */
     config.alloc.minimum_bytes = fb_min_u64(config.alloc.minimum_bytes, total / 16);
     config.alloc.step_bytes = fb_min_u64(config.alloc.step_bytes, total / 8);
-    config.no_prefetch = true; /* cache/ahead.c */
     config.streams.nodes_max = (uint32_t)fb_max_u64(
         fb_min_u64(cache->config.memory_bytes / 64 / NODE_BYTES, NODES_MAX), FB_STREAM_NODES_MIN);
     rc = steer ? fb_brain_new(&config, &steer->brain) : -ENOMEM;
+    if (rc == 0)
+        rc = fb_wants_create(cache, &config.prefetch, &steer->wants);
     if (rc < 0) {
+        if (steer)
+            fb_brain_free(steer->brain);
         free(steer);
         return rc;
     }
     steer->cache = cache;
+    steer->prefetch = config.prefetch;
     fb_mutex_init(&steer->lock, FB_RANK_BRAIN);
+    fb_mutex_init(&steer->gone_lock, FB_RANK_GONE);
     fb_mutex_init(&steer->orders_lock, FB_RANK_ORDERS);
     fb_list_init(&steer->orders);
     *ret_steer = steer;
@@ -116,7 +145,9 @@ void fb_steer_destroy(struct fb_steer *steer)
         free(order->path);
         free(order);
     }
+    fb_wants_destroy(steer->wants);
     fb_brain_free(steer->brain);
+    fb_mutex_destroy(&steer->gone_lock);
     fb_mutex_destroy(&steer->orders_lock);
     fb_mutex_destroy(&steer->lock);
     free(steer);
@@ -268,57 +299,175 @@ int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *
 /* ---- accesses -------------------------------------------------------------------------------- */
 
 static void drop_if_read(struct fb_steer *steer, enum fb_keep keep, const struct fb_access *access,
-                         uint32_t file, uint32_t blocks)
+                         uint64_t item_bytes, uint32_t file, uint32_t blocks)
 {
     /* While there is room for all, what was read once may stay. */
     if ((uint32_t)access->key + 1 == blocks &&
-        fb_keep_drops(keep, (uint64_t)access->offset + access->length, access->item_length) &&
+        fb_keep_drops(keep, (uint64_t)access->offset + access->length, item_bytes) &&
         fb_place_is_full(steer->cache))
         fb_store_forget(steer->cache->store, file);
 }
 
+/* Where the file stands in its directory, if that is known. */
+static void add_position(struct fb_steer *steer, struct fb_fact *fact)
+{
+    const char *slash = memrchr(fact->path, '/', fact->path_len);
+    size_t dir_len = slash ? (size_t)(slash - fact->path) : 0, at = slash ? dir_len + 1 : 0;
+    struct fb_dir *dir = fb_dirs_visited(steer->cache->dirs, fact->source, fact->path, dir_len);
+    uint32_t position, rank;
+
+    if (!dir)
+        return;
+    fact->siblings = fb_dir_count(dir);
+    if (!fb_dir_is_unstable(dir) &&
+        fb_dir_find(dir, fact->path + at, fact->path_len - at, &position, &rank))
+        fact->position = position;
+    fb_dir_put(dir);
+}
+
+/* Clients write their records themselves: what they say of time must not end or mend a stream. */
+static int64_t believable(int64_t time_ns, int64_t now_ns)
+{
+    return time_ns > now_ns ? now_ns : time_ns < now_ns - LATE_NS ? now_ns - LATE_NS : time_ns;
+}
+
+/* What was brought before anybody asked has been read, or was gone before that. */
+static void judge_prefetch(struct fb_steer *steer, uint64_t key, bool was_used)
+    FB_REQUIRES(&steer->lock)
+{
+    uint16_t origin;
+
+    if (!fb_bring_forget(steer->cache->bring, key, &origin))
+        return;
+    fb_brain_prefetched(steer->brain, origin, was_used);
+    fb_metric_add(&steer->cache->metrics, was_used ? FB_CM_PREFETCH_USED : FB_CM_PREFETCH_WASTED,
+                  1);
+}
+
+/* The brain is told, and what it wants is asked for. */
+static struct fb_brain_answer tell(struct fb_steer *steer, const struct fb_brain_access *told,
+                                   bool was_there)
+{
+    struct fb_brain_answer answer;
+
+    fb_mutex_lock(&steer->lock);
+    judge_prefetch(steer, told->key, was_there);
+    fb_brain_access(steer->brain, told, &answer);
+    for (unsigned i = 0; i < answer.wants; i++)
+        fb_wants_take(steer->wants, fb_brain_streams(steer->brain), &told->fact, answer.stream,
+                      &answer.want[i]);
+    fb_mutex_unlock(&steer->lock);
+    steer->streams[answer.stream].source = told->fact.source;
+    steer->streams[answer.stream].known = true;
+    atomic_store_explicit(&steer->streams[answer.stream].keep, answer.keep, memory_order_relaxed);
+    return answer;
+}
+
+void fb_steer_begin(struct fb_steer *steer, int64_t now_ns)
+{
+    steer->now_ns = now_ns;
+}
+
 void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
 {
-    uint32_t file = (uint32_t)(access->key >> 32);
-    uint32_t block_bytes = steer->cache->config.block_bytes;
+    uint32_t file = (uint32_t)(access->key >> 32), block = (uint32_t)access->key;
+    uint64_t block_bytes = steer->cache->config.block_bytes, at = block * block_bytes;
     char path[FB_PATH_MAX];
     struct fb_version version;
-    struct fb_brain_answer answer;
-    struct fb_brain_access told = {.key = access->key, .item_bytes = access->item_length};
+    struct fb_brain_answer answer = {.keep = FB_KEEP_LRU};
+    struct fb_brain_access told = {.key = access->key};
     struct order order;
     size_t len;
 
     if (access->outcome == FB_ACCESS_FAILED ||
-        !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version))
+        !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version) ||
+        at >= version.size)
         return;
+    told.item_bytes = fb_min_u64(version.size - at, block_bytes);
     told.fact = (struct fb_fact){
-        .time_ns = access->time_ns,
+        .time_ns = believable(access->time_ns, steer->now_ns),
         .path = path,
         .path_len = (uint32_t)len,
         .pid = access->pid,
-        .block = (uint32_t)access->key,
+        .block = block,
         .blocks = (uint32_t)fb_min_u64((version.size + block_bytes - 1) / block_bytes, UINT32_MAX),
         .position = FB_POSITION_UNKNOWN,
         .source = access->source,
         .hit = access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM,
     };
-    fb_mutex_lock(&steer->lock);
-    fb_brain_access(steer->brain, &told, &answer);
-    fb_mutex_unlock(&steer->lock);
-    steer->streams[answer.stream].source = access->source;
-    steer->streams[answer.stream].known = true;
-    atomic_store_explicit(&steer->streams[answer.stream].keep, answer.keep, memory_order_relaxed);
-    if (steer->cache->config.no_patterns)
-        answer = (struct fb_brain_answer){.keep = FB_KEEP_LRU};
+    if (!steer->cache->config.no_patterns) {
+        add_position(steer, &told.fact);
+        told.pipe = fb_pipe_of(steer->cache, access->source, told.item_bytes);
+        answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED);
+    }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
     if (order_for(steer, access->source, path, len, &order))
         answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;
-    drop_if_read(steer, answer.keep, access, file, told.fact.blocks);
+    drop_if_read(steer, answer.keep, access, told.item_bytes, file, told.fact.blocks);
 }
 
-bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
+void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
+                    uint32_t stream)
 {
-    struct stream *s = stream_of(steer, file);
+    publish(steer, fb_hash64_seed(dir, len, source), stream);
+}
+
+bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block, uint32_t blocks)
+{
+    bool wants;
+
+    fb_mutex_lock(&steer->lock);
+    wants = fb_prefetch_wants_block(&steer->prefetch, fb_brain_streams(steer->brain), node, block,
+                                    blocks);
+    fb_mutex_unlock(&steer->lock);
+    return wants;
+}
+
+void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
+{
+    const struct stream *s = stream_of(steer, item->file);
+    struct gone gone = {.key = fb_item_key(item->file, item->block),
+                        .stream = s ? (uint32_t)(s - steer->streams) : 0};
+
+    fb_mutex_lock(&steer->gone_lock);
+    if (steer->gone_count < GONE_MAX)
+        steer->gone[steer->gone_count++] = gone;
+    fb_mutex_unlock(&steer->gone_lock);
+}
+
+/* Keys alone: what streams hold is counted. */
+static void tell_gone(struct fb_steer *steer)
+{
+    struct gone gone[256];
+    unsigned count;
+    uint16_t origin;
+
+    do {
+        fb_mutex_lock(&steer->gone_lock);
+        count = (unsigned)fb_min_u64(steer->gone_count, FB_ARRAY_SIZE(gone));
+        steer->gone_count -= count;
+        memcpy(gone, steer->gone + steer->gone_count, count * sizeof *gone);
+        fb_mutex_unlock(&steer->gone_lock);
+        fb_mutex_lock(&steer->lock);
+        for (unsigned i = 0; i < count; i++) {
+            fb_brain_went(steer->brain, gone[i].stream, gone[i].key, 0, FB_WENT_EVICTED);
+            judge_prefetch(steer, gone[i].key, false);
+        }
+        while (fb_bring_wasted(steer->cache->bring, &origin)) {
+            fb_brain_prefetched(steer->brain, origin, false);
+            fb_metric_add(&steer->cache->metrics, FB_CM_PREFETCH_WASTED, 1);
+        }
+        fb_mutex_unlock(&steer->lock);
+    } while (count == FB_ARRAY_SIZE(gone));
+}
+
+/* ---- admission ------------------------------------------------------------------------------- */
+
+/* Segments leave as a whole here, so a cycle cannot exchange one item for another, as the brain
+ * would have it: what it fetches ahead while there is no room waits in a buffer (fetch.c). */
+static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct stream *s, uint32_t bytes,
+                        bool full)
+{
     struct order order;
     enum fb_keep keep;
 
@@ -332,15 +481,25 @@ bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool
     } else {
         return true;
     }
-    if (keep == FB_KEEP_NEVER)
-        return false;
-    if (full && s &&
-        !fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
-                        atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes))
-        return false;
-    if (s)
+    return keep != FB_KEEP_NEVER &&
+           (!full || !s ||
+            fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
+                           atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes));
+}
+
+bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
+{
+    return is_worth_it(steer, file, stream_of(steer, file), bytes, full);
+}
+
+bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
+{
+    struct stream *s = stream_of(steer, file);
+    bool admits = is_worth_it(steer, file, s, bytes, full);
+
+    if (s && admits)
         atomic_fetch_add_explicit(&s->held_bytes, bytes, memory_order_relaxed);
-    return true;
+    return admits;
 }
 
 /* ---- what streams hold ----------------------------------------------------------------------- */
@@ -421,48 +580,108 @@ static void forget_file(void *arg, uint32_t file)
     fb_files_unref(steer->cache->files, file, 1);
 }
 
-/* Takes over what the brain thinks of a stream. True when it has just ended; then the path of what
- * goes is in `path`. */
-static bool take_over(struct fb_steer *steer, unsigned number, char path[FB_PATH_MAX])
-    FB_REQUIRES(&steer->lock)
+/* Takes over what the brain thinks of a stream; false: there is none, or it has no path. */
+static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_stream *ret_view,
+                      char path[FB_PATH_MAX]) FB_REQUIRES(&steer->lock)
+{
+    struct stream *s = &steer->streams[number];
+
+    if (!fb_brain_get(steer->brain, number, ret_view))
+        return false;
+    atomic_store_explicit(&s->keep, ret_view->keep, memory_order_relaxed);
+    atomic_store_explicit(&s->quota_bytes, ret_view->quota_bytes, memory_order_relaxed);
+    return ret_view->node != 0 && fb_streams_path(fb_brain_streams(steer->brain), ret_view->node,
+                                                  path, FB_PATH_MAX) < FB_PATH_MAX;
+}
+
+/* A random data set is measured, and then loaded as far as its quota goes; once that has brought
+ * little that stayed, not again for a while. */
+static void fill(struct fb_steer *steer, struct stream *s, const struct fb_brain_stream *view,
+                 const char *path, int64_t now_ns)
+{
+    struct fb_fill *filler = steer->cache->fill;
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
+
+    if (view->keep != FB_KEEP_UNIFORM || view->has_ended || !filler || now_ns < s->fill_ns ||
+        fb_fill_is_busy(filler))
+        return;
+    if (now_ns >= s->measure_ns) {
+        if (fb_fill_measure(filler, s->source, path, view->node))
+            s->measure_ns = now_ns + MEASURE_NS;
+        return;
+    }
+    if (view->told_bytes == 0 || view->fill_bytes < FILL_LEAST)
+        return;
+    if (s->fill_bytes > 0 && held < s->fill_held + s->fill_bytes / 2) {
+        s->fill_bytes = 0;
+        s->fill_ns = now_ns + FILL_VAIN_NS;
+        return;
+    }
+    if (!fb_fill_want(filler, s->source, path, view->fill_bytes))
+        return;
+    fb_log_info("/%s is read in random order: what is missing is loaded", path);
+    s->fill_bytes = view->fill_bytes;
+    s->fill_held = held;
+    s->fill_ns = now_ns + FILL_EVERY_NS;
+}
+
+static void tell_sizes(struct fb_steer *steer) FB_REQUIRES(&steer->lock)
+{
+    struct fb_brain_stream view;
+    uint64_t node, bytes;
+
+    if (!steer->cache->fill || !fb_fill_measured(steer->cache->fill, &node, &bytes))
+        return;
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
+        if (fb_brain_get(steer->brain, i, &view) && view.node == node)
+            fb_brain_size(steer->brain, i, bytes);
+    }
+}
+
+static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
 {
     struct stream *s = &steer->streams[number];
     struct fb_brain_stream view;
-    bool ends;
+    char path[FB_PATH_MAX];
+    bool is_there, has_ended;
 
-    if (!fb_brain_get(steer->brain, number, &view))
-        return false;
-    atomic_store_explicit(&s->keep, view.keep, memory_order_relaxed);
-    atomic_store_explicit(&s->quota_bytes, view.quota_bytes, memory_order_relaxed);
-    ends =
-        view.has_ended && !s->ended && view.node != 0 &&
-        fb_streams_path(fb_brain_streams(steer->brain), view.node, path, FB_PATH_MAX) < FB_PATH_MAX;
+    fb_mutex_lock(&steer->lock);
+    is_there = take_over(steer, number, &view, path);
+    fb_mutex_unlock(&steer->lock);
+    if (!is_there)
+        return;
+    if (s->node != view.node) {
+        s->node = view.node;
+        s->measure_ns = s->fill_ns = 0;
+        s->fill_bytes = 0;
+        s->ended = false;
+    }
+    has_ended = view.has_ended && !s->ended;
     s->ended = view.has_ended;
-    return ends;
+    fill(steer, s, &view, path, now_ns);
+    /* What nobody else wants the room of may stay: the next job may be the same again. */
+    if (!has_ended || !fb_place_is_full(steer->cache))
+        return;
+    fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
+    fb_files_visit(steer->cache->files, s->source, path, forget_file, steer);
 }
 
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
 {
     int64_t took_ns;
 
+    tell_gone(steer);
+    fb_mutex_lock(&steer->lock);
+    fb_wants_tick(steer->wants, fb_brain_streams(steer->brain), now_ns);
+    fb_mutex_unlock(&steer->lock);
     if (now_ns < steer->count_ns)
         return;
     fb_mutex_lock(&steer->lock);
+    tell_sizes(steer);
     fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
-    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
-        char path[FB_PATH_MAX];
-        bool ends;
-
-        fb_mutex_lock(&steer->lock);
-        ends = take_over(steer, i, path);
-        fb_mutex_unlock(&steer->lock);
-        /* What nobody else wants the room of may stay: the next job may be the same again. */
-        if (!ends || !fb_place_is_full(steer->cache))
-            continue;
-        fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
-        fb_files_visit(steer->cache->files, steer->streams[i].source, path, forget_file, steer);
-    }
+    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++)
+        follow(steer, i, now_ns);
     count_held(steer);
     took_ns = fb_now_ns() - now_ns;
     steer->count_ns =

@@ -29,13 +29,27 @@ void fb_steer_destroy(struct fb_steer *steer); /* takes NULL */
 /* Memory that the brain may take, of so much in all. */
 uint64_t fb_steer_bytes(uint64_t memory_bytes);
 
-/* Background thread. */
+/* Background thread: a round begins; each access; the end of the round. */
+void fb_steer_begin(struct fb_steer *steer, int64_t now_ns);
 void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
+
+/* Any thread: an item was evicted for room. The caller has a reference to its file. */
+void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item);
+
+/* Background thread, from want.c: what is in that directory belongs to a stream already. */
+void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
+                    uint32_t stream);
+
+/* Any thread, no lock held: whether a block of a file that is fetched ahead, a child of that node,
+ * is worth fetching. */
+bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block, uint32_t blocks);
 
 /* Any thread: whether an item that was fetched should get a place. `full`: something else would
  * have to go for it. The caller holds a reference. */
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
+/* The same, before it is fetched. */
+bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
 
 /* Whether a user has ordered anything at all; whether a file is to stay. The caller holds a
  * reference. */

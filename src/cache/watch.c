@@ -6,8 +6,7 @@
 #include "core/clock.h"
 #include "core/thread.h"
 
-#define TICK_NS     (100 * FB_NS_PER_MS)
-#define QUICK_NS    (5 * FB_NS_PER_MS) /* while plans are followed */
+#define QUICK_NS    (5 * FB_NS_PER_MS) /* while plans are followed, or readers are */
 #define FLOOR_EVERY 10                 /* ticks between looks at the file systems */
 #define DRAIN_MAX   65536u             /* records in one tick, so that it ends under any load */
 
@@ -81,9 +80,11 @@ static void call_hook(struct fb_cache *cache)
 
 static void look(struct fb_cache *cache, bool is_quick)
 {
+    fb_steer_begin(cache->steer, fb_now_ns());
     drain(cache, is_quick);
     call_hook(cache);
     fb_epochs_wake(cache->epochs);
+    fb_bring_tick(cache->bring);
 }
 
 void fb_cache_tick(struct fb_cache *cache)
@@ -92,6 +93,7 @@ void fb_cache_tick(struct fb_cache *cache)
 
     fb_store_beat(cache->store);
     look(cache, false);
+    fb_pipe_tick(cache, now_ns);
     fb_steer_tick(cache->steer, now_ns);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
@@ -100,18 +102,23 @@ void fb_cache_tick(struct fb_cache *cache)
     pump_all(cache);
 }
 
+static int64_t next_look(struct fb_cache *cache, int64_t tick_ns)
+{
+    bool is_quick = fb_epochs_are_followed(cache->epochs) || fb_bring_is_active(cache->bring);
+    int64_t quick_ns = fb_now_ns() + QUICK_NS;
+
+    return is_quick && quick_ns < tick_ns ? quick_ns : tick_ns;
+}
+
 static void *watch_run(void *arg)
 {
     struct fb_cache *cache = arg;
-    int64_t tick_ns = fb_now_ns() + TICK_NS;
+    int64_t tick_ns = fb_now_ns() + FB_TICK_NS;
     unsigned ticks = 0;
 
     fb_mutex_lock(&cache->watch_lock);
     while (!cache->watch_stop) {
-        int64_t quick_ns = fb_epochs_are_followed(cache->epochs) ? fb_now_ns() + QUICK_NS : tick_ns;
-
-        fb_cond_wait(&cache->watch_cond, &cache->watch_lock,
-                     quick_ns < tick_ns ? quick_ns : tick_ns);
+        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, next_look(cache, tick_ns));
         fb_mutex_unlock(&cache->watch_lock);
         if (fb_now_ns() < tick_ns) {
             look(cache, true);
@@ -119,7 +126,7 @@ static void *watch_run(void *arg)
             fb_cache_tick(cache);
             if (++ticks % FLOOR_EVERY == 0)
                 fb_place_tick(cache);
-            tick_ns = fb_now_ns() + TICK_NS;
+            tick_ns = fb_now_ns() + FB_TICK_NS;
         }
         fb_mutex_lock(&cache->watch_lock);
     }

@@ -24,6 +24,8 @@
  X(FB_RANK_BRAIN, 22, "the tree of streams")                                                \
  X(FB_RANK_EPOCHS, 24, "plans, and accesses on their way to them")                          \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
+ X(FB_RANK_FILL, 27, "which data set is to be loaded")                                      \
+ X(FB_RANK_BRING, 28, "files that are brought before anybody asks")                         \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
  X(FB_RANK_DIRS, 37, "listings of directories that are known")                              \
@@ -34,6 +36,7 @@
  X(FB_RANK_CLIENTS, 54, "the areas of memory shared with clients")                          \
  X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
  X(FB_RANK_ORDERS, 57, "what users have ordered for paths")                                 \
+ X(FB_RANK_GONE, 58, "items that were evicted since the brain was told")                    \
  X(FB_RANK_FILES, 60, "writers of the file table")                                          \
  X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
  X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \

@@ -1,0 +1,219 @@
+/*
+ * Filling: a data set that is read in random order, and that fits well enough into its quota, is
+ * loaded as a whole (IGTCache's statistical prefetch), so that readers find it instead of waiting
+ * for each file in turn.
+ *
+ *     steer.c: a stream, bytes worth loading ──► this thread walks over the directory and all below
+ *     it (walk.c), learns what the listings tell of each file ──► bring.c reads what is not there
+ *
+ * How large a data set is, the brain must be told before it can say what is worth loading: another
+ * walk, which only adds up.
+ *
+ * One data set at a time. Loading ends when the bytes are asked for, the directory is through, or the
+ * volume is detached. Whether it paid is judged by who asked for it: by what the stream holds then.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/thread.h"
+
+#define WAIT_NS (100 * FB_NS_PER_MS) /* between looks at whether to stop */
+
+struct fb_fill {
+    struct fb_cache *cache;
+    _Atomic bool stopping;
+    struct fb_mutex lock; /* FB_RANK_FILL: what follows */
+    struct fb_cond wanted_cond;
+    bool wanted;
+    uint16_t source;
+    uint64_t bytes; /* to load; 0: to be added up, for `node` */
+    uint64_t node;
+    uint64_t measured_node; /* 0: nothing new */
+    uint64_t measured_bytes;
+    char path[FB_PATH_MAX];
+    pthread_t thread;
+};
+
+/* The work at hand. */
+struct work {
+    struct fb_fill *fill;
+    uint16_t source;
+    uint64_t left;
+    uint64_t sum;
+    char path[FB_PATH_MAX];
+};
+
+static bool is_stopping(struct fb_fill *fill)
+{
+    return atomic_load_explicit(&fill->stopping, memory_order_relaxed);
+}
+
+/* What of it is in no tier; fills in the record, so that nobody need ask for it again. */
+static uint64_t missing_bytes(struct fb_cache *cache, const struct fb_walked *walked)
+{
+    uint64_t size = walked->attr->version.size, there;
+    uint32_t file;
+
+    if (fb_cache_learn(walked->volume, walked->path, walked->attr, walked->asked, &file) < 0)
+        return 0;
+    there = (uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes;
+    fb_files_unref(cache->files, file, 1);
+    return there < size ? size - there : 0;
+}
+
+static int load(void *arg, const struct fb_walked *walked)
+{
+    struct work *w = arg;
+    struct fb_cache *cache = w->fill->cache;
+    struct fb_bring_order order = {.source = w->source,
+                                   .origin = FB_BRING_FILL,
+                                   .path = walked->path,
+                                   .place = FB_POSITION_UNKNOWN};
+    uint64_t missing;
+
+    if (walked->type != DT_REG)
+        return 0;
+    /* Without attributes bring.c finds out. */
+    missing = walked->attr ? missing_bytes(cache, walked) : 1;
+    if (missing == 0)
+        return 0;
+    while (fb_bring(cache->bring, &order) == FB_BROUGHT_FULL && !is_stopping(w->fill))
+        fb_bring_wait(cache->bring, fb_now_ns() + WAIT_NS);
+    fb_bring_tick(cache->bring);
+    w->left -= fb_min_u64(w->left, missing);
+    return is_stopping(w->fill) || w->left == 0 ? -ECANCELED : 0;
+}
+
+static int add_up(void *arg, const struct fb_walked *walked)
+{
+    struct work *w = arg;
+
+    if (walked->type == DT_REG && walked->attr)
+        w->sum += walked->attr->version.size;
+    return is_stopping(w->fill) ? -ECANCELED : 0;
+}
+
+static void *fill_run(void *arg)
+{
+    struct fb_fill *fill = arg;
+    struct work *w = fb_alloc(sizeof *w);
+    bool measures;
+    int rc;
+
+    fb_mutex_lock(&fill->lock);
+    while (w && !is_stopping(fill)) {
+        if (!fill->wanted) {
+            fb_cond_wait(&fill->wanted_cond, &fill->lock, FB_NEVER_NS);
+            continue;
+        }
+        w->fill = fill;
+        w->source = fill->source;
+        w->left = fill->bytes;
+        w->sum = 0;
+        measures = fill->bytes == 0;
+        memcpy(w->path, fill->path, sizeof w->path);
+        fb_mutex_unlock(&fill->lock);
+        rc = fb_dirs_walk(fill->cache, w->source, w->path, measures ? add_up : load, w);
+        fb_mutex_lock(&fill->lock);
+        if (measures && rc == 0) {
+            fill->measured_node = fill->node;
+            fill->measured_bytes = w->sum;
+        }
+        fill->wanted = false;
+    }
+    fb_mutex_unlock(&fill->lock);
+    free(w);
+    return NULL;
+}
+
+static bool want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes,
+                 uint64_t node)
+{
+    bool taken;
+
+    fb_mutex_lock(&fill->lock);
+    taken = !fill->wanted && strlen(path) < sizeof fill->path;
+    if (taken) {
+        fill->wanted = true;
+        fill->source = source;
+        fill->bytes = bytes;
+        fill->node = node;
+        memcpy(fill->path, path, strlen(path) + 1);
+        fb_cond_signal(&fill->wanted_cond);
+    }
+    fb_mutex_unlock(&fill->lock);
+    return taken;
+}
+
+bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes)
+{
+    return want(fill, source, path, bytes, 0);
+}
+
+bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node)
+{
+    return want(fill, source, path, 0, node);
+}
+
+bool fb_fill_measured(struct fb_fill *fill, uint64_t *ret_node, uint64_t *ret_bytes)
+{
+    bool is_new;
+
+    fb_mutex_lock(&fill->lock);
+    is_new = fill->measured_node != 0;
+    *ret_node = fill->measured_node;
+    *ret_bytes = fill->measured_bytes;
+    fill->measured_node = 0;
+    fb_mutex_unlock(&fill->lock);
+    return is_new;
+}
+
+bool fb_fill_is_busy(struct fb_fill *fill)
+{
+    bool busy;
+
+    fb_mutex_lock(&fill->lock);
+    busy = fill->wanted;
+    fb_mutex_unlock(&fill->lock);
+    return busy;
+}
+
+int fb_fill_create(struct fb_cache *cache, struct fb_fill **ret_fill)
+{
+    struct fb_fill *fill = fb_alloc(sizeof *fill);
+    int rc;
+
+    if (!fill)
+        return -ENOMEM;
+    fill->cache = cache;
+    fb_mutex_init(&fill->lock, FB_RANK_FILL);
+    fb_cond_init(&fill->wanted_cond);
+    rc = fb_thread_start(&fill->thread, "fb-fill", fill_run, fill);
+    if (rc < 0) {
+        fb_cond_destroy(&fill->wanted_cond);
+        fb_mutex_destroy(&fill->lock);
+        free(fill);
+        return rc;
+    }
+    *ret_fill = fill;
+    return 0;
+}
+
+void fb_fill_destroy(struct fb_fill *fill)
+{
+    if (!fill)
+        return;
+    atomic_store_explicit(&fill->stopping, true, memory_order_relaxed);
+    fb_mutex_lock(&fill->lock);
+    fb_cond_broadcast(&fill->wanted_cond);
+    fb_mutex_unlock(&fill->lock);
+    pthread_join(fill->thread, NULL);
+    fb_cond_destroy(&fill->wanted_cond);
+    fb_mutex_destroy(&fill->lock);
+    free(fill);
+}

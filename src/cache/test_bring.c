@@ -1,0 +1,324 @@
+/*
+ * What nobody has asked for yet: files that follow in a reader's order are there before it comes,
+ * with their attributes; a data set that is read at random is loaded; nothing is displaced for it,
+ * and it ends when it does not pay or when the volume goes.
+ */
+#include <cmocka.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/rand.h"
+#include "cache/cache_priv.h"
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/test_dir.h"
+#include "source/source_fault.h"
+#include "source/source_posix.h"
+
+#define FILES       700u
+#define FILE_BYTES  8192u
+#define LARGE       150u /* files of LARGE_BYTES: more than the cache holds */
+#define LARGE_BYTES (512u << 10)
+#define MANY        3000u
+#define MIB         (1u << 20)
+
+static struct fb_test_dir dir;
+static struct fb_cache *cache;
+static struct fb_source *fault;
+static struct fb_volume *volume;
+
+static void write_file(const char *name, unsigned number, uint32_t size)
+{
+    char path[PATH_MAX + 64];
+    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
+    FB_AUTO_CLOSE int fd = -1;
+
+    assert_non_null(data);
+    memset(data, (int)(number % 251), size);
+    snprintf(path, sizeof path, "%s/%s", dir.path, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, size), size);
+}
+
+static const char *name_of(const char *folder, unsigned i)
+{
+    static _Thread_local char name[64];
+
+    snprintf(name, sizeof name, "%s/%05u.bin", folder, i);
+    return name;
+}
+
+static void make_folder(const char *folder, unsigned files, uint32_t size)
+{
+    char path[PATH_MAX + 64];
+
+    snprintf(path, sizeof path, "%s/%s", dir.path, folder);
+    assert_int_equal(mkdir(path, 0755), 0);
+    for (unsigned i = 0; i < files; i++)
+        write_file(name_of(folder, i), i, size);
+}
+
+static int make_source(void **state)
+{
+    (void)state;
+    fb_test_dir_make(&dir);
+    make_folder("small", FILES, FILE_BYTES);
+    make_folder("many", MANY, 64);
+    make_folder("large", LARGE, LARGE_BYTES);
+    fb_sleep_ns(FB_SETTLE_TIME_NS + 50 * FB_NS_PER_MS);
+    return 0;
+}
+
+static int remove_source(void **state)
+{
+    (void)state;
+    fb_test_dir_remove(&dir);
+    return 0;
+}
+
+static void open_cache(bool no_watch)
+{
+    struct fb_posix_config posix = {.root = dir.path, .threads = 4};
+    struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
+                                      .timeout_ns = 20 * FB_NS_PER_S};
+    struct fb_cache_config c;
+    struct fb_error err = {""};
+    struct fb_source *source;
+
+    fb_cache_config_defaults(&c);
+    c.memory_bytes = 96 * MIB;
+    c.no_watch = no_watch;
+    if (fb_cache_open(&c, &cache, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
+    assert_int_equal(fb_source_fault_open(source, &(struct fb_fault_config){0}, &fault), 0);
+    assert_int_equal(fb_volume_attach(cache, fault, &config, &volume, &err), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    open_cache(true);
+    return 0;
+}
+
+static int setup_watched(void **state)
+{
+    (void)state;
+    open_cache(false);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fb_volume_detach(volume);
+    fb_cache_close(cache);
+    return 0;
+}
+
+static uint64_t metric(unsigned id)
+{
+    return fb_metric_get(fb_cache_metrics(cache), id);
+}
+
+static void read_file(const char *name, unsigned number, uint32_t size)
+{
+    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
+    uint32_t file;
+
+    assert_non_null(data);
+    assert_int_equal(fb_cache_stat(volume, name, &file, NULL), 0);
+    assert_int_equal(fb_cache_pread(volume, file, 0, size, data), size);
+    fb_files_unref(cache->files, file, 1);
+    assert_int_equal(data[0], number % 251);
+    assert_int_equal(data[size - 1], number % 251);
+}
+
+static void read_small(unsigned i)
+{
+    read_file(name_of("small", i), i, FILE_BYTES);
+}
+
+/* In a tier, or in a buffer; and its record is believed. */
+static bool is_ready(unsigned i)
+{
+    uint32_t file = fb_files_find(cache->files, fb_volume_id(volume), name_of("small", i));
+    bool ready = false;
+
+    if (file == FB_FILE_NONE)
+        return false;
+    if (fb_files_valid_until(cache->files, file) > fb_now_ns())
+        ready = fb_item_is_there(cache, file, 0);
+    fb_files_unref(cache->files, file, 1);
+    return ready;
+}
+
+static void wait_ready(unsigned i)
+{
+    for (int tries = 0; tries < 3000 && !is_ready(i); tries++) {
+        fb_cache_tick(cache);
+        fb_sleep_ns(5 * FB_NS_PER_MS);
+    }
+    assert_true(is_ready(i));
+}
+
+/* Reads in order until the brain has seen that, and the directory is known. */
+static unsigned read_until_ahead(unsigned from)
+{
+    unsigned i;
+
+    for (i = from; i < FILES / 2 && metric(FB_CM_PREFETCH_BYTES) == 0; i++) {
+        read_small(i);
+        fb_cache_tick(cache);
+        fb_sleep_ns(FB_NS_PER_MS);
+    }
+    assert_true(i < FILES / 2);
+    return i;
+}
+
+static void what_follows_is_there(void **state)
+{
+    unsigned i = read_until_ahead(0) + 8;
+    uint64_t misses;
+
+    (void)state;
+    for (unsigned j = i - 8; j < i; j++) {
+        read_small(j);
+        fb_cache_tick(cache);
+    }
+    misses = metric(FB_CM_MISSES);
+    for (unsigned j = 0; j < 100; j++) {
+        wait_ready(i + j);
+        read_small(i + j);
+        fb_cache_tick(cache);
+    }
+    assert_int_equal(metric(FB_CM_MISSES), misses);
+    fb_cache_tick(cache);
+    assert_true(metric(FB_CM_PREFETCH_USED) >= 100);
+    assert_int_equal(metric(FB_CM_PREFETCH_WASTED), 0);
+}
+
+/* Items of which it is known by now whether they are kept. */
+static uint64_t settled(void)
+{
+    return metric(FB_CM_ADMITTED) + metric(FB_CM_DECLINED) + metric(FB_CM_ADMIT_DROPPED);
+}
+
+/* It is brought into buffers, and no item leaves for it. */
+static void nothing_is_displaced(void **state)
+{
+    uint64_t admitted, hits, misses;
+    unsigned i, tries = 0;
+
+    (void)state;
+    for (i = 0; i < LARGE; i++)
+        read_file(name_of("large", i), i, LARGE_BYTES);
+    for (; tries < 2000 && settled() < LARGE * (LARGE_BYTES / cache->config.block_bytes); tries++)
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    assert_true(fb_place_is_full(cache));
+    admitted = metric(FB_CM_ADMITTED);
+    misses = metric(FB_CM_MISSES);
+    hits = metric(FB_CM_HITS_DRAM);
+    for (i = read_until_ahead(0); i < FILES; i++) {
+        read_small(i);
+        fb_cache_tick(cache);
+        fb_sleep_ns(3 * FB_NS_PER_MS);
+    }
+    assert_true(metric(FB_CM_HITS_DRAM) > hits + 20);
+    /* What readers had to wait for makes room, a segment at a time; what they did not makes none. */
+    assert_true(metric(FB_CM_ADMITTED) - admitted <= metric(FB_CM_MISSES) - misses + FILES / 4);
+}
+
+/* Whoever leaves out most of what follows is not followed for long. */
+static void it_pauses_when_it_does_not_pay(void **state)
+{
+    struct fb_rand r = {.state = 1};
+    uint64_t bytes = 0;
+    unsigned quiet = 0;
+
+    (void)state;
+    /* Short steps forward: one file in four is read. */
+    for (unsigned i = 0; i < MANY && quiet < 100; i += 1 + (unsigned)(fb_rand_u64(&r) % 7)) {
+        read_file(name_of("many", i), i, 64);
+        fb_cache_tick(cache);
+        fb_sleep_ns(FB_NS_PER_MS / 2);
+        quiet = metric(FB_CM_PREFETCH_BYTES) == bytes && bytes > 0 ? quiet + 1 : 0;
+        bytes = metric(FB_CM_PREFETCH_BYTES);
+    }
+    assert_int_equal(quiet, 100);
+    assert_true(metric(FB_CM_PREFETCH_WASTED) >= 16);
+}
+
+/* Unread, evicted: the volume goes while files are being brought, from a source that hangs. */
+static void it_ends_with_the_volume(void **state)
+{
+    (void)state;
+    read_until_ahead(0);
+    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
+    for (unsigned j = 0; j < 100; j++) {
+        struct fb_bring_order order = {.source = fb_volume_id(volume),
+                                       .path = name_of("small", FILES - 1 - j)};
+
+        assert_true(fb_bring(cache->bring, &order) > 0);
+    }
+    fb_cache_tick(cache);
+}
+
+static void wait_listed(const char *path)
+{
+    struct fb_dir *known = NULL;
+
+    for (int tries = 0; tries < 1000 && !known; tries++) {
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+        known = fb_dirs_get(cache->dirs, fb_volume_id(volume), path, strlen(path));
+    }
+    assert_non_null(known);
+    fb_dir_put(known);
+}
+
+static void a_random_data_set_is_loaded(void **state)
+{
+    unsigned order[FILES], ready = 0;
+    struct fb_rand r = {.state = 7};
+
+    (void)state;
+    for (unsigned i = 0; i < FILES; i++)
+        order[i] = i;
+    for (unsigned i = FILES; i > 1; i--) {
+        unsigned j = (unsigned)(fb_rand_u64(&r) % i), t = order[i - 1];
+
+        order[i - 1] = order[j];
+        order[j] = t;
+    }
+    for (unsigned i = 0; i < FILES / 2; i++) {
+        if (i == FILES / 4)
+            wait_listed("small");
+        read_small(order[i]);
+    }
+    for (int tries = 0; tries < 600 && ready < FILES; tries++) {
+        fb_sleep_ns(100 * FB_NS_PER_MS);
+        ready = 0;
+        for (unsigned i = 0; i < FILES; i++)
+            ready += is_ready(i);
+    }
+    assert_int_equal(ready, FILES);
+    assert_true(metric(FB_CM_FILLED_BYTES) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_follows_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_displaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_pauses_when_it_does_not_pay, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_ends_with_the_volume, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_random_data_set_is_loaded, setup_watched, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, make_source, remove_source);
+}
