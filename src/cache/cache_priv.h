@@ -185,6 +185,8 @@ void fb_fetch_pump(struct fb_volume *volume);
 /* Ends fetches that were never sent and whose time is up; and parks those no longer whose time is.
  */
 void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns);
+/* An item is being fetched, or kept. */
+bool fb_fetch_is_under_way(struct fb_volume *volume, uint32_t file, uint32_t block);
 /* Whether another could be parked besides those and `coming`, or instead of one that nobody came
  * for. */
 bool fb_fetch_may_park(struct fb_volume *volume, unsigned coming);

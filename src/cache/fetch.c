@@ -279,6 +279,19 @@ static bool park(struct fetch *f, uint64_t evictions)
     return parked;
 }
 
+bool fb_fetch_is_under_way(struct fb_volume *volume, uint32_t file, uint32_t block)
+{
+    struct fb_cache *cache = volume->cache;
+    const struct fetch *f;
+    bool under_way;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    f = find_locked(cache, volume, fb_item_key(file, block));
+    under_way = f && f->state != FETCH_PARKED;
+    fb_mutex_unlock(&cache->fetch_lock);
+    return under_way;
+}
+
 void fb_fetch_unpark_key(struct fb_cache *cache, uint64_t key)
 {
     struct fb_list gone, *it, *tmp;
@@ -325,7 +338,8 @@ static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
     struct fb_item item = {
         .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
 
-    if (keep && fb_place_is_full(cache) && park(f, evictions))
+    if (keep && fb_place_is_full(cache) && fb_steer_parks(cache->steer, f->file, f->length) &&
+        park(f, evictions))
         return;
     if (keep)
         fb_place_admit(cache, &item, evictions, f->soon);

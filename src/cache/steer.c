@@ -492,6 +492,22 @@ bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes,
     return is_worth_it(steer, file, stream_of(steer, file), bytes, full);
 }
 
+/* What keeps what it has, within its quota, is worth a place; what is read once is not. */
+bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes)
+{
+    struct stream *s = stream_of(steer, file);
+    enum fb_keep keep = s ? atomic_load_explicit(&s->keep, memory_order_relaxed) : FB_KEEP_LRU;
+    struct order order;
+
+    if (order_of(steer, file, &order)) {
+        if (order.pinned)
+            return false;
+        keep = order.keep;
+    }
+    return (keep != FB_KEEP_UNIFORM && keep != FB_KEEP_CYCLE) ||
+           !is_worth_it(steer, file, s, bytes, true);
+}
+
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
 {
     struct stream *s = stream_of(steer, file);

@@ -50,6 +50,9 @@ bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block,
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
 /* The same, before it is fetched. */
 bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
+/* While there is no room: whether one that its reader is about to ask for should rather wait in its
+ * buffer than displace something. */
+bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes);
 
 /* Whether a user has ordered anything at all; whether a file is to stay. The caller holds a
  * reference. */

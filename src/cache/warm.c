@@ -8,17 +8,16 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define SOON_TRIES 50
+#define KEEP_WAIT_NS (5 * FB_NS_PER_S)
 
 /* It is kept only after those who waited have it. */
-static bool is_there_soon(struct fb_cache *cache, uint32_t file, uint32_t block)
+static bool is_there_soon(struct fb_volume *volume, uint32_t file, uint32_t block)
 {
-    for (int i = 0; i < SOON_TRIES; i++) {
-        if (fb_item_is_there(cache, file, block))
-            return true;
+    int64_t until_ns = fb_now_ns() + KEEP_WAIT_NS;
+
+    while (fb_fetch_is_under_way(volume, file, block) && fb_now_ns() < until_ns)
         fb_sleep_ns(FB_NS_PER_MS);
-    }
-    return false;
+    return fb_item_is_there(volume->cache, file, block);
 }
 
 /* One stretch of missing blocks, at most FB_READ_MAX. */
@@ -51,7 +50,7 @@ static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, u
         rc = fetch(volume, file, at, length, scratch);
         if (rc == 0)
             ret_warm->fetched_bytes += length;
-        if (rc == 0 && is_there_soon(cache, file, block))
+        if (rc == 0 && is_there_soon(volume, file, block))
             ret_warm->cached_bytes += length;
     }
     return rc;
