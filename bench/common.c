@@ -96,7 +96,7 @@ static void file_attr(uint64_t file_bytes, uint64_t ino, struct fb_attr *ret_att
     };
 }
 
-static void file_path(uint32_t no, char ret_path[FB_NAME_MAX])
+void fb_bench_path(uint32_t no, char ret_path[FB_NAME_MAX])
 {
     snprintf(ret_path, FB_NAME_MAX, "train/n%08u/n%08u_%07u.jpeg", no / 1300, no / 1300, no);
 }
@@ -261,7 +261,7 @@ void fb_bench_learn(struct fb_bench *b, uint32_t count)
     for (b->count = 0; b->count < count; b->count++) {
         int rc;
 
-        file_path(b->count, path);
+        fb_bench_path(b->count, path);
         file_attr(b->file_bytes, path_ino(path), &attr);
         rc = fb_cache_learn(b->volume, path, &attr, fb_cache_moment(b->volume, path),
                             &b->files[b->count]);

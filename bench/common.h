@@ -30,6 +30,9 @@ double fb_bench_median(double *values, unsigned count); /* sorts */
 /* `threads` workers answer READs; 0: the thread that submits does. */
 struct fb_source *fb_bench_source(uint64_t file_bytes, unsigned threads);
 
+/* The path of a file by its number. */
+void fb_bench_path(uint32_t no, char ret_path[FB_NAME_MAX]);
+
 /* ---- the cache ---- */
 
 struct fb_bench {

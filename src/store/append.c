@@ -17,8 +17,10 @@ static bool already_there(struct fb_store *store, uint64_t key, unsigned which)
     return fb_index_get(store->index, key, &e) && fb_layout_loc_good(&store->layout, e.loc[which]);
 }
 
+/* `summed`: it will lie on a medium. Memory is not read with sums, and they take as long as the
+ * copy. */
 static void write_record(struct fb_store *store, uint8_t *to, uint64_t key,
-                         const struct fb_item *item)
+                         const struct fb_item *item, bool summed)
 {
     struct fb_record *record = (struct fb_record *)to;
     uint64_t *sums = (uint64_t *)(to + sizeof *record);
@@ -34,7 +36,11 @@ static void write_record(struct fb_store *store, uint8_t *to, uint64_t key,
         .charge = item->charge,
     };
 
-    for (uint32_t i = 0; i < count; i++) {
+    if (!summed) {
+        memcpy(to + data_offset, item->data, item->length);
+        memset(sums, 0, 8ULL * count);
+    }
+    for (uint32_t i = 0; summed && i < count; i++) {
         uint32_t at = i * FB_SUM_BYTES;
         uint32_t size = (uint32_t)fb_min_u64(FB_SUM_BYTES, item->length - at);
 
@@ -44,7 +50,7 @@ static void write_record(struct fb_store *store, uint8_t *to, uint64_t key,
     memset(sums + count, 0, data_offset - sizeof *record - 8ULL * count);
     memset(to + data_offset + item->length, 0,
            fb_record_size(item->length) - data_offset - item->length);
-    r.sum = fb_record_sum(&r, sums);
+    r.sum = summed ? fb_record_sum(&r, sums) : 0;
     *record = r;
 }
 
@@ -79,7 +85,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
      * sees that the generation of the segment that was here before has moved. */
     atomic_thread_fence(memory_order_release);
 #endif
-    write_record(store, seg->memory + offset, key, item);
+    write_record(store, seg->memory + offset, key, item, t->which == 1);
     fb_index_set(store->index, key, t->which,
                  fb_loc_make(atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed),
                              seg->no, offset),
