@@ -28,6 +28,8 @@ MB = 1e-6
 class Buckets(Bench):
     """What both sections need: a server, its objects, and mounts of it that nobody has used."""
 
+    rounds_max = 3
+
     def start_server(self):
         try:
             self.server = radosgw.Radosgw(os.path.join(self.folder, "ceph"),

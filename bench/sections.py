@@ -10,6 +10,7 @@ class Bench:
     """A section: prepare() once, round() as often as the plan says, then rows()."""
 
     name = ""
+    rounds_max = 5  # of a section whose rounds take long, fewer
 
     def __init__(self, plan, folder, mounts):
         self.plan = plan
