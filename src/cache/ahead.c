@@ -4,11 +4,10 @@
  * The kernel reads ahead by a megabyte or two, which is little on a way that takes long. So each
  * volume watches a few files: reads that go on where the last one ended, give or take what the
  * kernel sends out of order, open a window behind the reader's place. It doubles with every read
- * that uses it, up to three quarters of the buffers that the volume may have, and closes when the
- * reader goes elsewhere. Only what no tier holds is fetched, as items like all others but for two
- * things: they are asked for in as few requests as possible, and they go to memory, whatever has to
- * leave it. All readers together have no more on its way than one may, so that those who wait for
- * bytes find buffers.
+ * that uses it, and closes when the reader goes elsewhere. All who read like that share three
+ * quarters of the buffers that the volume may have, so that those who wait for bytes find some.
+ * Only what no tier holds is fetched, as items like all others but for two things: they are asked
+ * for in as few requests as possible, and they go to memory, whatever has to leave it.
  *
  * A file has a slot by the hash of its id; two readers of one file share it, and a slot that
  * somebody else works on is left alone: this is a hint, nothing is lost but time.
@@ -22,6 +21,7 @@
 #define FIRST_BYTES  (256ULL << 10)
 #define WINDOW_FIRST (1ULL << 20)
 #define WINDOW_MAX   (64ULL << 20)
+#define ACTIVE_NS    FB_NS_PER_S /* a reader that has not come for so long is none */
 
 /* Bytes that may be on their way ahead of all readers together; the rest is for those who wait. */
 static uint64_t room(const struct fb_volume *volume)
@@ -91,11 +91,26 @@ void fb_ahead_go(const struct fb_ahead *ahead)
     fb_volume_let_go(volume);
 }
 
-/* Where the window ends now; nothing when the reader does not go from front to back. */
-static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_t most,
-                 uint64_t *ret_until)
+/* Who reads from front to back just now, the one at hand included. */
+static unsigned readers(struct fb_volume *volume, struct fb_ahead_slot *self, int64_t now_ns)
 {
-    uint64_t end = read->offset + read->length;
+    unsigned count = 1;
+
+    /* Relaxed, here and below: an estimate. */
+    for (unsigned i = 0; i < FB_AHEAD_SLOTS; i++) {
+        struct fb_ahead_slot *slot = &volume->ahead[i];
+
+        count += slot != self &&
+                 atomic_load_explicit(&slot->used_ns, memory_order_relaxed) + ACTIVE_NS > now_ns;
+    }
+    atomic_store_explicit(&self->used_ns, now_ns, memory_order_relaxed);
+    return count;
+}
+
+/* Where the window ends now; nothing when the reader does not go from front to back. */
+static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_t *ret_until)
+{
+    uint64_t end = read->offset + read->length, most = room(read->volume);
 
     if (slot->file != read->file || read->offset > slot->next + SLACK_BYTES ||
         read->offset + SLACK_BYTES < slot->next) {
@@ -110,7 +125,9 @@ static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_
     slot->next = end;
     if (slot->run < FIRST_BYTES)
         return false;
-    slot->window = slot->window == 0 ? WINDOW_FIRST : fb_min_u64(slot->window * 2, most);
+    most = fb_min_u64(most / readers(read->volume, slot, fb_now_coarse_ns()), WINDOW_MAX);
+    slot->window = slot->window == 0 ? WINDOW_FIRST : slot->window * 2;
+    slot->window = fb_max_u64(fb_min_u64(slot->window, most), WINDOW_FIRST);
     *ret_until = slot->next + slot->window;
     return true;
 }
@@ -130,15 +147,15 @@ bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
     struct fb_volume *volume = read->volume;
     struct fb_cache *cache = volume->cache;
     const struct fb_version *version = fb_files_version(cache->files, read->file);
-    uint64_t block_bytes = cache->config.block_bytes, most = fb_min_u64(room(volume), WINDOW_MAX);
+    uint64_t block_bytes = cache->config.block_bytes;
     struct fb_ahead_slot *slot = &volume->ahead[fb_mix64(read->file) % FB_AHEAD_SLOTS];
     uint64_t from = 0, until = 0;
 
-    if (version->size <= block_bytes || volume->config.bypass || most < WINDOW_FIRST ||
+    if (version->size <= block_bytes || volume->config.bypass || room(volume) < WINDOW_FIRST ||
         !fb_version_settled(version, fb_wall_ns()) ||
         atomic_flag_test_and_set_explicit(&slot->busy, memory_order_acquire))
         return false;
-    if (move(slot, read, most, &until)) {
+    if (move(slot, read, &until)) {
         from = fb_align_up(fb_max_u64(slot->until, slot->next), block_bytes);
         until = fb_min_u64(fb_align_down(until, block_bytes), version->size);
         until = fb_min_u64(until, from + spare(volume));

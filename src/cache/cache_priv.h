@@ -120,10 +120,11 @@ struct fb_pipe {
 struct fb_ahead_slot {
     atomic_flag busy;
     uint32_t file;
-    uint64_t next;   /* where the reader is */
-    uint64_t run;    /* bytes since it began to go from front to back */
-    uint64_t window; /* bytes to have ready */
-    uint64_t until;  /* what was fetched ahead, or asked for */
+    uint64_t next;           /* where the reader is */
+    uint64_t run;            /* bytes since it began to go from front to back */
+    uint64_t window;         /* bytes to have ready */
+    uint64_t until;          /* what was fetched ahead, or asked for */
+    _Atomic int64_t used_ns; /* when its window was last used */
 };
 
 struct fb_volume {
