@@ -41,10 +41,11 @@ static uint64_t need(const struct fb_alloc_stream *s)
 }
 
 /* What it never goes below: its share of the minimum, but nobody needs more than there is of its
- * data; and what is fair. */
+ * data (a scan does: what is ahead of it was not seen yet); and what is fair. */
 static uint64_t least(const struct fb_alloc_stream *s, uint64_t minimum)
 {
-    uint64_t share = s->data_bytes ? fb_min_u64(minimum, s->data_bytes) : minimum;
+    bool is_all = s->data_bytes && s->pattern != FB_PATTERN_SEQUENTIAL;
+    uint64_t share = is_all ? fb_min_u64(minimum, s->data_bytes) : minimum;
 
     return fb_max_u64(share, s->fair_bytes);
 }

@@ -8,11 +8,13 @@
 #include "policy/distinct.h"
 #include "policy/shadow.h"
 #include "policy/ttl.h"
+#include "policy/turns.h"
 
-#define PREFETCHERS 64   /* nodes that are prefetched for at a time */
-#define RECALL      1024 /* owners last seen; a power of two */
-#define BYTES_ROUND 4096 /* visits after which sums of bytes are halved */
-#define IDLE_ROUNDS 10   /* without a request: a stream of any pattern has ended */
+#define PREFETCHERS    64   /* nodes that are prefetched for at a time */
+#define RECALL         1024 /* owners last seen; a power of two */
+#define BYTES_ROUND    4096 /* visits after which sums of bytes are halved */
+#define SHARES_A_ROUND 6    /* times that what is free is handed out */
+#define IDLE_ROUNDS    10   /* without a request: a stream of any pattern has ended */
 
 struct stream {
     uint64_t node;
@@ -27,6 +29,7 @@ struct stream {
     struct fb_distinct seen;
     uint64_t told_bytes; /* of its data set; 0: not told */
     struct fb_prefetch_pipe pipe;
+    struct fb_turns turns;
     struct fb_ghost ghost;
     double rate;
     double ghost_share;
@@ -54,7 +57,8 @@ struct fb_brain {
     struct stream stream[FB_BRAIN_STREAMS];
     uint16_t recall[RECALL];
     struct prefetcher prefetcher[PREFETCHERS];
-    int64_t round_ns; /* when the last one began */
+    int64_t round_ns;  /* when the last one began */
+    int64_t shared_ns; /* when what is free was last handed out */
 };
 
 struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes)
@@ -217,6 +221,18 @@ static uint64_t visits_for_all(const struct stream *s)
                : 0;
 }
 
+/* Whether its items take turns, which pays when enough of them fit. */
+static bool takes_turns(const struct fb_brain *b, const struct stream *s, enum fb_pattern pattern)
+{
+    uint64_t items = fb_distinct_items(&s->seen), seen = fb_distinct_bytes(&s->seen);
+
+    if (pattern != FB_PATTERN_RANDOM || b->config.no_turns || b->config.no_prefetch ||
+        b->config.no_fill || s->told_bytes == 0 || seen == 0)
+        return false;
+    items = (uint64_t)((double)items * (double)data_bytes(s) / (double)seen);
+    return fb_turns_taken(&s->turns, items);
+}
+
 static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
 {
     const struct rule *rule = rule_of(b, s->node);
@@ -226,16 +242,18 @@ static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
         return rule->keep;
     if (b->config.no_keep || !info_of(b, s, &info))
         return FB_KEEP_LRU;
+    if (takes_turns(b, s, (enum fb_pattern)info.verdict.pattern))
+        return FB_KEEP_CYCLE;
     return fb_keep_for((enum fb_pattern)info.verdict.pattern);
 }
 
-/* What LRU would give it, and half as much again: under LRU the others would not read as fast as
- * they do now, and so would not press as hard. */
+/* What LRU would give it, and some more: under LRU the others would not read as fast as they do
+ * now, and so would not press as hard. But no more than it is about to use. */
 static uint64_t fair_bytes(const struct fb_brain *b, uint32_t stream)
 {
     uint64_t held = fb_shadow_holds(b->shadow, stream);
 
-    return held + held / 2;
+    return fb_min_u64(held + held / 3, b->stream[stream].used + b->config.alloc.minimum_bytes / 4);
 }
 
 /* What the round of space needs to know, of all that live; their numbers in `number`. */
@@ -414,6 +432,8 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
     }
     s->idle_rounds = 0;
     s->pipe = access->pipe;
+    if (access->is_counted)
+        fb_turns_read(&s->turns, access->reads);
     answer->keep = keep_of(b, s);
     fb_ghost_request(&s->ghost, access->key, !access->fact.hit);
     fb_distinct_add(&s->seen, access->key, access->item_bytes);
@@ -526,6 +546,7 @@ static void begin_round(struct fb_brain *b, int64_t now_ns)
         s->rate = s->ghost.requests / seconds;
         s->ghost_share = fb_ghost_round(&s->ghost);
     }
+    b->shared_ns = now_ns;
     share_out(b, b->config.alloc.step_bytes);
 }
 
@@ -534,8 +555,12 @@ void fb_brain_tick(struct fb_brain *b, int64_t now_ns)
     end_streams(b, now_ns);
     if (b->round_ns == 0)
         b->round_ns = now_ns;
-    if (now_ns - b->round_ns >= b->config.round_ns)
+    if (now_ns - b->round_ns >= b->config.round_ns) {
         begin_round(b, now_ns);
+    } else if (now_ns - b->shared_ns >= b->config.round_ns / SHARES_A_ROUND) {
+        b->shared_ns = now_ns;
+        share_out(b, 0);
+    }
 }
 
 bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_stream *ret_stream)
@@ -561,6 +586,9 @@ bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_str
         .benefit = s->benefit,
         .accuracy = p->node == s->node ? fb_prefetch_accuracy(&p->state) : 1,
     };
+    if (!s->has_ended && takes_turns(b, s, (enum fb_pattern)info.verdict.pattern) &&
+        (double)s->quota >= b->config.prefetch.turns_ratio * (double)data_bytes(s))
+        ret_stream->due = fb_turns_due(&s->turns);
     if (!b->config.no_prefetch && !b->config.no_fill && !s->has_ended)
         ret_stream->fill_bytes =
             fb_prefetch_fill(&b->config.prefetch, &info, s->quota, s->used, ret_stream->data_bytes);

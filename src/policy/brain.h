@@ -48,6 +48,7 @@ struct fb_brain_config {
     bool no_fill;
     bool no_ttl;
     bool no_alloc;
+    bool no_turns; /* shuffled items are not exchanged for those whose turn it is */
 };
 
 struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes);
@@ -57,6 +58,8 @@ struct fb_brain_access {
     uint64_t key; /* of the item; not 0 */
     uint64_t item_bytes;
     struct fb_prefetch_pipe pipe; /* of its source */
+    bool is_counted;              /* the cache counts how often items are read (policy/turns.h): */
+    uint32_t reads;               /* how often this one was before; 0 if nothing is known */
 };
 
 /* Children of a node to fetch ahead: those at positions first, first + stride, ...; by_name: those
@@ -92,7 +95,10 @@ struct fb_brain_stream {
     uint64_t data_bytes; /* all it reads, about; 0: unknown */
     uint64_t told_bytes; /* the same, as told by fb_brain_size() */
     uint64_t fill_bytes; /* worth loading now, beyond what it has */
-    int64_t ttl_ns;      /* INT64_MAX: none */
+    /* Items of its data set that were read less often than `due` are worth loading even when its
+     * share is full, each in place of one (the item read last) that was not; 0: none are. */
+    double due;
+    int64_t ttl_ns; /* INT64_MAX: none */
     double benefit;
     double accuracy; /* of prefetch; 1 when there was none */
 };

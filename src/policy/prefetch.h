@@ -39,10 +39,11 @@ struct fb_prefetch_config {
     uint32_t depth_max; /* 0: FB_PREFETCH_DEPTH_MAX */
     double share;       /* f_p */
     double fill_ratio;  /* a random data set is loaded when the quota holds this share of it */
+    double turns_ratio; /* ... and exchanged for what is due (policy/turns.h) from this share on */
     double worth;       /* share of prefetches that must be of use */
 };
 
-/* f_p 0.8, fill from 0.5 on, worth 0.5, depth as it takes. */
+/* f_p 0.8, fill from 0.5 on, turns from 0.1 on, worth 0.5, depth as it takes. */
 struct fb_prefetch_config fb_prefetch_defaults(void);
 
 /* What the source takes for one item. */
@@ -103,8 +104,8 @@ bool fb_prefetch_is_paused(const struct fb_prefetch *prefetch, uint64_t visits);
 double fb_prefetch_accuracy(const struct fb_prefetch *prefetch);
 
 /* How many fetches may be begun for prefetch when `demand` and `prefetching` are under way and
- * `most` may be: what demand leaves, but for one in eight of all, so that a demand read that comes
- * now finds room at once. */
+ * `most` may be: what demand leaves, but for one in sixteen of all, so that a demand read that
+ * comes now finds room at once. */
 uint32_t fb_prefetch_room(uint32_t most, uint32_t demand, uint32_t prefetching);
 
 #endif

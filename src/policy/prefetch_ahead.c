@@ -15,12 +15,17 @@
 #include "stream/name.h"
 #include "stream/window.h"
 
+/* Directories that are read whole, but by several workers in parts, or before it is known how many
+ * there are in them, look as if some were left out. */
+#define WHOLE 0.75
+
 struct fb_prefetch_config fb_prefetch_defaults(void)
 {
     return (struct fb_prefetch_config){
         .depth_max = FB_PREFETCH_DEPTH_MAX,
         .share = FB_PREFETCH_SHARE,
         .fill_ratio = 0.5,
+        .turns_ratio = 0.1,
         .worth = 0.5,
     };
 }
@@ -91,7 +96,7 @@ bool fb_prefetch_wants_name(const struct fb_prefetch_config *config,
                             size_t len)
 {
     return fb_streams_below(streams, node, fb_name_hash(name, len)) >= config->share ||
-           fb_streams_below_whole(streams, node) >= config->share;
+           fb_streams_below_whole(streams, node) >= WHOLE * config->share;
 }
 
 bool fb_prefetch_wants_block(const struct fb_prefetch_config *config,
@@ -101,5 +106,5 @@ bool fb_prefetch_wants_block(const struct fb_prefetch_config *config,
     if (blocks <= 1)
         return true;
     return fb_streams_below(streams, node, fb_below_block(block, blocks)) >= config->share ||
-           fb_streams_below_whole(streams, node) >= config->share;
+           fb_streams_below_whole(streams, node) >= WHOLE * config->share;
 }

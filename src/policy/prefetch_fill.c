@@ -7,7 +7,7 @@
 #define COUNTED_MAX 256  /* then counts are halved */
 #define PAUSE       1000 /* visits, doubled each time */
 #define PAUSES_MAX  6
-#define SPARED      8 /* one in so many fetches that may be under way is for demand alone */
+#define SPARED      16 /* one in so many fetches that may be under way is for demand alone */
 
 uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
                           const struct fb_stream_info *stream, uint64_t quota_bytes,

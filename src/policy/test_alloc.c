@@ -164,7 +164,7 @@ static void any_streams(void **state)
                 } else {
                     uint64_t least = fb_min_u64(config.minimum_bytes, minimum);
 
-                    if (s[i].data_bytes)
+                    if (s[i].data_bytes && s[i].pattern != FB_PATTERN_SEQUENTIAL)
                         least = fb_min_u64(least, s[i].data_bytes);
                     assert_true(s[i].quota_bytes >= fb_max_u64(least, s[i].fair_bytes));
                 }

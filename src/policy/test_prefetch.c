@@ -173,11 +173,11 @@ static void only_what_siblings_were_read_for(void **state)
 static void demand_goes_first(void **state)
 {
     (void)state;
-    assert_int_equal(fb_prefetch_room(16, 0, 0), 14);
-    assert_int_equal(fb_prefetch_room(16, 0, 14), 0);
-    assert_int_equal(fb_prefetch_room(16, 10, 1), 3);
-    assert_int_equal(fb_prefetch_room(16, 14, 0), 0);
-    assert_int_equal(fb_prefetch_room(16, 40, 0), 0);
+    assert_int_equal(fb_prefetch_room(64, 0, 0), 60);
+    assert_int_equal(fb_prefetch_room(64, 0, 60), 0);
+    assert_int_equal(fb_prefetch_room(64, 40, 5), 15);
+    assert_int_equal(fb_prefetch_room(64, 60, 0), 0);
+    assert_int_equal(fb_prefetch_room(64, 400, 0), 0);
     assert_int_equal(fb_prefetch_room(1, 1, 0), 0);
     assert_int_equal(fb_prefetch_room(1, 0, 0), 1);
 }

@@ -4,7 +4,7 @@
  *     read:    tell the brain; the item moves to its stream's list of read ones, or is dropped;
  *              fetch what the brain wants, and what the read-ahead of files wants
  *     arrived: the brain admits it? then streams that must give make room
- *     idle:    one more item of a stream that is worth loading whole
+ *     idle:    one more item of a stream that is worth loading whole, or that takes turns
  *
  * As in the daemon, what was read to its end by a stream that will not come back stays while there
  * is room for all, and directories are known from their 32nd visit on, or when something of them is
@@ -24,6 +24,7 @@
 #define LISTERS    8
 #define LISTED_AT  32 /* visits of a directory (cache/dirs.h) */
 #define PATH_BYTES 256
+#define READS_MAX  255
 
 enum list {
     UNREAD, /* fetched ahead */
@@ -38,6 +39,7 @@ struct item {
     uint16_t origin; /* the prefetch it came of, until it is read */
     bool is_here;
     uint8_t list;
+    uint8_t reads; /* in all, up to READS_MAX */
     double time_s; /* of its place in the list: last use, or coming */
 };
 
@@ -53,6 +55,8 @@ struct fill {
     uint64_t node;   /* whose data set was listed */
     double listed_s; /* when that is, or was, done */
     uint64_t bytes;  /* still to ask for */
+    double due;      /* beyond that, what was read less often than so */
+    uint32_t looked; /* at so many in vain since the last tick */
 };
 
 struct cache {
@@ -334,6 +338,12 @@ static void look_ahead(struct cache *c, struct fb_jobs_run *run, const struct fb
 
 /* ---- reads ---- */
 
+/* Whether it is the item's turn, where a stream has turns. */
+static bool is_due(const struct cache *c, uint32_t at)
+{
+    return c->items[at].reads < c->fill[c->items[at].stream].due;
+}
+
 static void used(struct cache *c, uint32_t at, const struct fb_brain_answer *answer, double now_s)
 {
     struct item *it = &c->items[at];
@@ -350,11 +360,12 @@ static void used(struct cache *c, uint32_t at, const struct fb_brain_answer *ans
         fb_brain_went(c->brain, it->stream, at + 1ULL, bytes, FB_WENT_MOVED);
         fb_brain_came(c->brain, answer->stream, bytes);
     }
-    /* What is kept uniformly lies in the order in which it came. */
+    /* What is kept uniformly lies in the order in which it came; who is due for another job's turn
+     * counts as not yet read. */
     if (moves || it->list == UNREAD || answer->keep != FB_KEEP_UNIFORM) {
         take(c, at);
         it->stream = (uint16_t)answer->stream;
-        push(c, at, READ, now_s);
+        push(c, at, is_due(c, at) ? UNREAD : READ, now_s);
     }
 }
 
@@ -390,6 +401,8 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
                  .hit = hit},
         .key = read->item + 1ULL,
         .item_bytes = read->bytes,
+        .is_counted = true,
+        .reads = it->reads,
         .pipe = {.latency_s = fb_jobs_fetch_time(run),
                  .bytes_per_s = fb_jobs_bytes_per_s(run),
                  .item_bytes = read->bytes},
@@ -397,6 +410,7 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
 
     access.fact.siblings = siblings_of(c, number, &access.fact.position);
     fb_brain_access(c->brain, &access, &answer);
+    it->reads = (uint8_t)(it->reads + (it->reads < READS_MAX));
     if (hit) {
         used(c, read->item, &answer, read->now_s);
     } else {
@@ -462,7 +476,10 @@ static void plan_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream,
     uint64_t bytes = 0;
 
     fill->bytes = 0;
-    if (!fb_brain_get(c->brain, stream, &info) || !info.node || info.keep != FB_KEEP_UNIFORM)
+    fill->due = 0;
+    fill->looked = 0;
+    if (!fb_brain_get(c->brain, stream, &info) || !info.node ||
+        (info.keep != FB_KEEP_UNIFORM && info.keep != FB_KEEP_CYCLE))
         return;
     if (fill->node != info.node)
         list_set(c, run, fill, info.node, now_s);
@@ -474,7 +491,8 @@ static void plan_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream,
         fb_brain_size(c->brain, stream, bytes);
     }
     fill->bytes = info.fill_bytes;
-    c->fills = c->fills || fill->bytes;
+    fill->due = info.due;
+    c->fills = c->fills || fill->bytes || fill->due > 0;
 }
 
 static void tick(void *cache, struct fb_jobs_run *run, double now_s)
@@ -487,17 +505,24 @@ static void tick(void *cache, struct fb_jobs_run *run, double now_s)
         plan_fill(c, run, s, now_s);
 }
 
-/* Each item of the data set once, unless it is there or on its way. */
+/* Round and round the data set: what is not there, nor on its way; of a stream that takes turns what
+ * is due, in place of something that is not. */
 static uint32_t next_to_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream)
 {
     struct fill *fill = &c->fill[stream];
+    uint32_t last = c->ends[stream][READ].head;
+    bool may = fill->bytes || (fill->due > 0 && last != FB_JOBS_NONE && !is_due(c, last));
 
-    for (unsigned i = 0; i < FILL_LOOK && fill->bytes && fill->next < fill->end; i++) {
-        uint32_t at = fill->next++;
+    for (unsigned i = 0; may && i < FILL_LOOK && fill->looked < fill->end - fill->first; i++) {
+        uint32_t at = fill->next;
         uint32_t bytes = fb_jobs_item_bytes(c->world, at);
 
-        if (c->items[at].is_here || !fb_jobs_may_fetch_ahead(run, at))
+        fill->next = at + 1 < fill->end ? at + 1 : fill->first;
+        fill->looked++;
+        if (c->items[at].is_here || !fb_jobs_may_fetch_ahead(run, at) ||
+            (fill->due > 0 && c->items[at].reads >= fill->due))
             continue;
+        fill->looked = 0;
         fill->bytes -= fb_min_u64(bytes, fill->bytes);
         c->items[at].stream = (uint16_t)stream;
         return at;
@@ -510,7 +535,8 @@ static uint32_t idle(void *cache, struct fb_jobs_run *run)
     struct cache *c = cache;
 
     for (uint32_t s = 1; c->fills && s < FB_BRAIN_STREAMS; s++) {
-        uint32_t at = c->fill[s].bytes ? next_to_fill(c, run, s) : FB_JOBS_NONE;
+        uint32_t at =
+            c->fill[s].bytes || c->fill[s].due > 0 ? next_to_fill(c, run, s) : FB_JOBS_NONE;
 
         if (at != FB_JOBS_NONE)
             return at;

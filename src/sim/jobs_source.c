@@ -17,6 +17,7 @@
 
 #define SLACK_BYTES 1.0  /* of rounding */
 #define TIME_WEIGHT 0.05 /* of the last fetch in the mean */
+#define SPARED      2    /* connections that only demand may take */
 
 struct fb_jobs_source fb_jobs_source_default(void)
 {
@@ -161,7 +162,9 @@ static void begin_what_may(struct fb_jobs_run *run)
         take(run, &run->demand, at);
         begin(run, at);
     }
-    while (run->ahead.head && room_ahead(run) > 0) {
+    /* What is wanted next is nearly as good as asked for already. */
+    while (run->ahead.head &&
+           run->demand_active + run->ahead_active + SPARED < run->setup.source.connections) {
         uint32_t at = run->ahead.head;
 
         take(run, &run->ahead, at);

@@ -41,6 +41,10 @@ const struct fb_jobs_system fb_jobs_systems[] = {
      .summary = "shuffled sets are not loaded ahead",
      .is_brain = true,
      .no_fill = true},
+    {.name = "without turns",
+     .summary = "shuffled items are not exchanged for those that are due",
+     .is_brain = true,
+     .no_turns = true},
     {.name = "without TTL", .summary = "no stream ends", .is_brain = true, .no_ttl = true},
     {.name = "without shares",
      .summary = "space is not divided",
@@ -69,6 +73,7 @@ static int make(const struct fb_jobs_system *system, const struct fb_jobs_case *
     config.no_fill = system->no_fill;
     config.no_ttl = system->no_ttl;
     config.no_alloc = system->no_alloc;
+    config.no_turns = system->no_turns;
     config.prefetch.depth = system->depth;
     if (system->share != 0)
         config.prefetch.share = fmax(system->share, 0);

@@ -12,7 +12,7 @@ struct fb_jobs_system {
     const char *policy; /* of `forebay sim`; NULL: the brain, or no cache at all */
     enum fb_jobs_ahead_kind ahead;
     bool is_brain;
-    bool no_keep, no_prefetch, no_fill, no_ttl, no_alloc;
+    bool no_keep, no_prefetch, no_fill, no_ttl, no_alloc, no_turns;
     uint32_t depth;     /* of prefetch; 0: as it takes */
     double share;       /* f_p; 0: the usual; negative: everything is fetched ahead */
     double ttl_base_s;  /* 0: the usual */

@@ -15,7 +15,7 @@
 #define MEAN_WEIGHT    4 /* a new interval has one part in this many of the mean */
 #define AGREED_MIN     4
 #define REST           4     /* one window in so many is judged when verdicts agree */
-#define GUESS_SHARE    0.85F /* of steps that go on */
+#define GUESS_SHARE    0.7F /* of steps that go on */
 #define LEVEL_MAX      31
 #define GAP_MAX_S      86400.0F /* a pause of days must not outweigh everything else for good */
 
