@@ -57,6 +57,7 @@ struct fb_s3_http {
     int epoll, event;
     uint32_t on_wire;
     bool in_path;
+    bool answered;    /* the server has, once */
     bool no_encoding; /* the server knows no encoding-type */
     bool stopping;
     bool threaded;

@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "source/s3_http_priv.h"
 
-#define AMENDS_MAX   3
-#define CLOCK_OFF_NS (300 * FB_NS_PER_S) /* servers mind 15 minutes */
-#define RENEWALS_MAX 4 /* how often one call waits for new keys: a second in all */
+#define REFUSED_TRIES 4 /* within a second, more or less */
+#define AMENDS_MAX    3
+#define CLOCK_OFF_NS  (300 * FB_NS_PER_S) /* servers mind 15 minutes */
+#define RENEWALS_MAX  4 /* how often one call waits for new keys: a second in all */
 
 static bool says(const struct fb_s3_call *call, const char *code)
 {
@@ -85,6 +87,13 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
     if (status >= 500 || status == 408 || says(call, "RequestTimeout") ||
         says(call, "OperationAborted") || says(call, "InternalError"))
         return FB_S3_AGAIN;
+    if (says(call, "InvalidObjectState")) {
+        fb_log_warn("s3: %s is archived%s%s: restore it before it can be read", call->key,
+                    call->answer->storage_class[0] ? ", storage class " : "",
+                    call->answer->storage_class);
+        call->result = -EIO;
+        return FB_S3_DONE;
+    }
     if (status == 403 || status == 401 || keys_expired(call))
         return judge_refusal(http, call);
     call->result = errno_of(call);
@@ -123,8 +132,16 @@ static enum fb_s3_verdict judge(struct fb_s3_http *http, struct fb_s3_call *call
         call->result = -EIO;
         return FB_S3_DONE;
     }
+    /* Who mounts is told soon that nobody is there; later on somebody may come back. */
+    if (!http->answered && call->tries >= REFUSED_TRIES &&
+        (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
+         code == CURLE_COULDNT_RESOLVE_PROXY)) {
+        call->result = -EHOSTDOWN;
+        return FB_S3_DONE;
+    }
     if (code != CURLE_OK)
         return FB_S3_AGAIN;
+    http->answered = true;
     return call->status / 100 == 2 ? judge_good(http, call) : judge_status(http, call);
 }
 

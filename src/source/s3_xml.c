@@ -18,6 +18,7 @@ enum element {
     ERROR_REGION,
     ERROR_ENDPOINT,
     ERROR_REQUEST_ID,
+    ERROR_CLASS,
     LIST,
     LIST_TRUNCATED,
     LIST_TOKEN,
@@ -27,7 +28,6 @@ enum element {
     OBJECT_SIZE,
     OBJECT_MTIME,
     OBJECT_ETAG,
-    OBJECT_CLASS,
     LIST_PREFIXES,
     PREFIXES_PREFIX,
     UPLOADS,
@@ -63,6 +63,7 @@ static const struct known {
     [ERROR_REGION] = {"Region", ERROR, true},
     [ERROR_ENDPOINT] = {"Endpoint", ERROR, true},
     [ERROR_REQUEST_ID] = {"RequestId", ERROR, true},
+    [ERROR_CLASS] = {"StorageClass", ERROR, true},
     [LIST] = {"ListBucketResult", NOWHERE, false},
     [LIST_TRUNCATED] = {"IsTruncated", LIST, true},
     [LIST_TOKEN] = {"NextContinuationToken", LIST, true},
@@ -72,7 +73,6 @@ static const struct known {
     [OBJECT_SIZE] = {"Size", LIST_OBJECT, true},
     [OBJECT_MTIME] = {"LastModified", LIST_OBJECT, true},
     [OBJECT_ETAG] = {"ETag", LIST_OBJECT, true},
-    [OBJECT_CLASS] = {"StorageClass", LIST_OBJECT, true},
     [LIST_PREFIXES] = {"CommonPrefixes", LIST, false},
     [PREFIXES_PREFIX] = {"Prefix", LIST_PREFIXES, true},
     [UPLOADS] = {"ListMultipartUploadsResult", NOWHERE, false},
@@ -149,11 +149,6 @@ static int take_key(struct fb_s3_xml *xml, bool encoded)
     }
     xml->has_key = true;
     return 0;
-}
-
-static bool is_archived(const struct fb_s3_text *class)
-{
-    return !strcmp(class->data, "GLACIER") || !strcmp(class->data, "DEEP_ARCHIVE");
 }
 
 static void begin_line(struct fb_s3_xml *xml)
@@ -251,9 +246,6 @@ static int take_object(struct fb_s3_xml *xml, enum element element)
         return take_mtime(xml, &xml->has_mtime, &xml->object.mtime_ns);
     case OBJECT_ETAG:
         return fb_s3_parse_etag(text->data, text->len, xml->etag);
-    case OBJECT_CLASS:
-        xml->object.archived = is_archived(text);
-        return 0;
     case LIST_OBJECT:
         return end_line(xml, false);
     case LIST_PREFIXES:
@@ -290,6 +282,8 @@ static int take_error(struct fb_s3_xml *xml, enum element element)
         return take_name(xml, answer->endpoint, sizeof answer->endpoint);
     case ERROR_REQUEST_ID:
         return take_shown(xml, answer->request_id, sizeof answer->request_id);
+    case ERROR_CLASS:
+        return take_shown(xml, answer->storage_class, sizeof answer->storage_class);
     default:
         return 0;
     }

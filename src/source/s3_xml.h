@@ -52,7 +52,8 @@ struct fb_s3_answer {
     char region[FB_S3_REGION_MAX + 1];
     char endpoint[256];
     char request_id[FB_S3_REQUEST_ID_MAX + 1];
-    unsigned errors; /* of DELETE */
+    char storage_class[32]; /* of an object that is archived */
+    unsigned errors;        /* of DELETE */
 
     bool truncated;                          /* LIST: there is another page */
     char token[FB_S3_TOKEN_MAX + 1];         /* LIST: NextContinuationToken */
@@ -66,7 +67,6 @@ struct fb_s3_answer {
  * is as it was sent, for servers do not agree on whether it is encoded. */
 struct fb_s3_xml_entry {
     bool prefix;     /* a common prefix; then only its key is set */
-    bool archived;   /* of a storage class that has to be restored before it can be read */
     const char *key; /* decoded; any byte may be in it */
     size_t key_len;
     uint64_t size;

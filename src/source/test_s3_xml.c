@@ -21,7 +21,6 @@
 struct seen {
     char text[512]; /* "key size etag|" for objects, "prefix/|" for common prefixes */
     int64_t mtime_ns;
-    bool archived;
     char upload_id[32];
     int answer;
 };
@@ -41,7 +40,6 @@ static int see(void *arg, const struct fb_s3_xml_entry *entry)
         snprintf(seen->text + len, sizeof seen->text - len, " %d %s|", (int)entry->size,
                  entry->etag);
         seen->mtime_ns = entry->mtime_ns;
-        seen->archived = entry->archived;
         snprintf(seen->upload_id, sizeof seen->upload_id, "%s",
                  entry->upload_id ? entry->upload_id : "");
     }
@@ -121,7 +119,6 @@ static void test_listing(void **state)
     assert_string_equal(a->token, "a b&");
     assert_string_equal(rig->seen.text, "a b c+ 12 49f68a5c-2|q!*'()& 12 49f68a5c-2|d e/|");
     assert_int_equal(rig->seen.mtime_ns, 1794757014 * FB_NS_PER_S);
-    assert_false(rig->seen.archived);
 
     a = ask(state, HEAD LIST "<IsTruncated>false</IsTruncated>" END, 0);
     assert_false(a->truncated);
@@ -131,7 +128,6 @@ static void test_listing(void **state)
                   "<LastModified>2026-11-15T15:36:54Z</LastModified></Contents>" END,
         0);
     assert_string_equal(rig->seen.text, "k 0 |");
-    assert_true(rig->seen.archived);
     ask(state, HEAD LIST URL PREFIX("a/") "</ListBucketResult>\n\n", 0);
 }
 
@@ -198,6 +194,18 @@ static void test_control_characters(void **state)
     ask(state, HEAD LIST "<Prefix>\x01</Prefix>" END, -EBADMSG);
     ask(state, HEAD LIST "<Prefix>&#", -EBADMSG);
     ask(state, HEAD LIST "<Prefix>&", -EBADMSG);
+}
+
+static void test_archived(void **state)
+{
+    const struct fb_s3_answer *a =
+        ask(state,
+            HEAD "<Error><Code>InvalidObjectState</Code><StorageClass>GLACIER</StorageClass>"
+                 "</Error>",
+            0);
+
+    assert_string_equal(a->code, "InvalidObjectState");
+    assert_string_equal(a->storage_class, "GLACIER");
 }
 
 static void test_errors(void **state)
@@ -373,6 +381,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_uploads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_encodings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_control_characters, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_archived, setup, teardown),
         cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_uploads_and_copies, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
