@@ -14,7 +14,8 @@
 #define IDLE_NS      FB_NS_PER_S
 #define FOLLOWED_NS  (10 * FB_NS_PER_S) /* since the last access of a plan */
 #define CHUNK_BYTES  24
-#define EPOCHS_BYTES 8 /* a file: order and place, in one epoch */
+#define CONTRADICTED 32 /* accesses in a row that were not foretold */
+#define EPOCHS_BYTES 8  /* a file: order and place, in one epoch */
 #define MEMORY_SHARE 56
 
 uint64_t fb_epochs_bytes(uint64_t memory_bytes)
@@ -174,12 +175,13 @@ static int enlist(struct fb_epochs *e, struct fb_planned *p, bool is_saved)
     return 0;
 }
 
-int fb_cache_plan(struct fb_volume *volume, const char *dir, struct fb_names *names,
-                  const struct fb_plan_order *order, struct fb_error *err)
+/* Takes `names` and `uri` over, also on failure. */
+static int add(struct fb_epochs *e, uint16_t source, char *uri, const char *dir,
+               struct fb_names *names, const struct fb_plan_order *order, bool found,
+               struct fb_error *err)
 {
-    struct fb_epochs *e = volume->cache->epochs;
     uint64_t bytes = plan_bytes(names, &order->spec.split);
-    uint64_t most = fb_epochs_bytes(volume->cache->config.memory_bytes);
+    uint64_t most = fb_epochs_bytes(e->cache->config.memory_bytes);
     struct fb_planned *p;
     int rc;
 
@@ -190,26 +192,75 @@ int fb_cache_plan(struct fb_volume *volume, const char *dir, struct fb_names *na
                           fb_names_count(names), (unsigned long long)(bytes >> 20) + 1,
                           (unsigned long long)(most >> 20));
         fb_names_free(names);
+        free(uri);
         return rc;
     }
     rc = planned_new(names, order, &p, err);
-    if (rc < 0)
+    if (rc < 0) {
+        free(uri);
         return rc;
-    p->source = volume->id;
+    }
+    p->source = source;
+    p->found = found;
+    p->uri = uri;
     p->dir = fb_strdup(dir);
-    p->uri = fb_strdup(fb_source_uri(volume->source));
     if (!p->dir || !p->uri) {
         planned_free(p);
         return fb_error_set(err, -ENOMEM, "out of memory for a plan");
     }
     p->dir_len = strlen(dir);
-    rc = enlist(e, p, false);
-    if (rc < 0)
-        return fb_error_set(err, rc, "there are %u plans already", FB_PLANS_MAX);
-    fb_log_info("a plan for /%s: %u files, seed %llu, rank %u of %u", dir, fb_names_count(p->names),
+    fb_log_info("%s for /%s: %u files, seed %llu, rank %u of %u",
+                found ? "a seed was found" : "a plan", dir, fb_names_count(names),
                 (unsigned long long)order->spec.shuffle.seed, order->spec.split.rank,
                 order->spec.split.world);
-    return 0;
+    rc = enlist(e, p, false);
+    return rc < 0 ? fb_error_set(err, rc, "there are %u plans already", FB_PLANS_MAX) : 0;
+}
+
+int fb_cache_plan(struct fb_volume *volume, const char *dir, struct fb_names *names,
+                  const struct fb_plan_order *order, struct fb_error *err)
+{
+    return add(volume->cache->epochs, volume->id, fb_strdup(fb_source_uri(volume->source)), dir,
+               names, order, false, err);
+}
+
+/* Whether a user has told a plan for the directory. */
+static bool is_told(struct fb_epochs *e, uint16_t source, const char *dir)
+{
+    bool told = false;
+
+    fb_mutex_lock(&e->lock);
+    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+        const struct fb_planned *p = e->plans[i];
+
+        told = told || (p && !p->found && p->source == source && strcmp(p->dir, dir) == 0);
+    }
+    fb_mutex_unlock(&e->lock);
+    return told;
+}
+
+int fb_epochs_found(struct fb_epochs *e, uint16_t source, const char *dir, struct fb_names *names,
+                    const struct fb_plan_order *order, struct fb_error *err)
+{
+    struct fb_cache *cache = e->cache;
+    struct fb_list *it, *tmp;
+    char *uri = NULL;
+
+    if (!is_told(e, source, dir)) {
+        fb_mutex_lock(&cache->fetch_lock);
+        FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+            struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+            if (!uri && v->id == source && !v->leaving)
+                uri = fb_strdup(fb_source_uri(v->source));
+        }
+        fb_mutex_unlock(&cache->fetch_lock);
+    }
+    if (!uri) {
+        fb_names_free(names);
+        return fb_error_set(err, -ENODEV, "nobody needs the plan");
+    }
+    return add(e, source, uri, dir, names, order, true, err);
 }
 
 /* Ends a plan for good: it is not there after a restart, either. */
@@ -336,10 +387,17 @@ static void resume_all(struct fb_epochs *e)
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
+/* The first bytes of a file: somebody begins to read it. */
+static bool begins(const struct fb_access *access)
+{
+    return (uint32_t)access->key == 0 && access->offset == 0;
+}
+
 void fb_epochs_watch(struct fb_epochs *e, const struct fb_access *access)
 {
     /* Relaxed: a plan is followed from some moment on. */
-    if (!e || atomic_load_explicit(&e->count, memory_order_relaxed) == 0)
+    if (!e || access->outcome == FB_ACCESS_FAILED ||
+        (atomic_load_explicit(&e->count, memory_order_relaxed) == 0 && !begins(access)))
         return;
     fb_mutex_lock(&e->lock);
     if (e->queued < FB_EPOCHS_QUEUE)
@@ -347,9 +405,18 @@ void fb_epochs_watch(struct fb_epochs *e, const struct fb_access *access)
     fb_mutex_unlock(&e->lock);
 }
 
+void fb_epochs_looking(struct fb_epochs *e)
+{
+    if (!e)
+        return;
+    fb_mutex_lock(&e->lock);
+    e->cut_ns = fb_now_ns();
+    fb_mutex_unlock(&e->lock);
+}
+
 void fb_epochs_wake(struct fb_epochs *e)
 {
-    if (!e || atomic_load_explicit(&e->count, memory_order_relaxed) == 0)
+    if (!e)
         return;
     fb_mutex_lock(&e->lock);
     if (e->queued > 0 && !e->woken)
@@ -370,6 +437,37 @@ void fb_epochs_attached(struct fb_epochs *e)
     e->attached = true;
     wake(e);
     fb_mutex_unlock(&e->lock);
+}
+
+static int by_time(const void *a, const void *b, void *arg)
+{
+    const struct fb_access *accesses = arg;
+    uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    int64_t x = accesses[i].time_ns, y = accesses[j].time_ns;
+
+    return x != y ? (x > y) - (x < y) : (i > j) - (i < j);
+}
+
+/* The records of one program may come from several rings: they are put in order. Those made after
+ * the rings were begun to be emptied stay, for others made before them may have been left behind.
+ * Returns how many are first in `sorted`. */
+static uint32_t put_in_order(struct fb_epochs *e, uint32_t count, int64_t cut_ns)
+{
+    uint32_t ready = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        e->order[i] = i;
+    qsort_r(e->order, count, sizeof *e->order, by_time, e->accesses);
+    for (uint32_t i = 0; i < count; i++) {
+        e->sorted[i] = e->accesses[e->order[i]];
+        ready += e->sorted[i].time_ns <= cut_ns;
+    }
+    /* Too many that wait: the order of a few is not worth more. */
+    if (count - ready > FB_EPOCHS_QUEUE)
+        ready = count;
+    e->held = count - ready;
+    memcpy(e->accesses, e->sorted + ready, e->held * sizeof *e->accesses);
+    return ready;
 }
 
 /* The file's number in the plan's data set. */
@@ -465,24 +563,26 @@ static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
 {
     char path[FB_PATH_MAX];
     struct fb_version version;
+    bool told = false;
     uint32_t number;
     size_t len;
 
-    if (access->outcome == FB_ACCESS_FAILED ||
-        !fb_files_peek(e->cache->files, (uint32_t)(access->key >> 32), access->source, path, &len,
+    if (!fb_files_peek(e->cache->files, (uint32_t)(access->key >> 32), access->source, path, &len,
                        &version))
         return;
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         struct fb_planned *p = plans[i];
-        bool begins = (uint32_t)access->key == 0 && access->offset == 0;
 
         if (!p || p->ended || p->source != access->source || !number_of(p, path, len, &number))
             continue;
-        if (begins && !follow(e, p, access, number))
+        told = told || !p->found;
+        if (begins(access) && !follow(e, p, access, number))
             continue;
         leave(e, p, access, number);
         return;
     }
+    if (!told && begins(access))
+        fb_seeds_watch(e->seeds, access->source, access->pid, path, len);
 }
 
 /* What was brought and skipped. */
@@ -523,13 +623,21 @@ static void free_leaving(struct fb_epochs *e)
     fb_mutex_unlock(&e->lock);
 }
 
+static bool is_contradicted(const struct fb_planned *p)
+{
+    struct fb_follow_stats stats;
+
+    fb_follow_stats(p->follow, &stats);
+    return stats.strange > CONTRADICTED;
+}
+
 static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t count)
 {
     int64_t now_ns = fb_now_ns();
     unsigned share = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        take_access(e, plans, &e->accesses[i]);
+        take_access(e, plans, &e->sorted[i]);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++)
         share += plans[i] && now_ns - plans[i]->used_ns < FOLLOWED_NS;
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
@@ -538,7 +646,10 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
         if (!p || p->ended || now_ns - p->used_ns >= FOLLOWED_NS)
             continue;
         drop_given_up(e, p);
-        fb_epochs_bring(e, p, share);
+        if (p->found && is_contradicted(p))
+            end_plan(e, p, "what is read contradicts the seed");
+        else
+            fb_epochs_bring(e, p, share);
     }
     if (count > 0)
         fb_place_clear(e->cache, 0);
@@ -558,7 +669,7 @@ static void *run(void *arg)
 {
     struct fb_epochs *e = arg;
     struct fb_planned *plans[FB_PLANS_MAX];
-    struct fb_access *swap;
+    int64_t cut_ns;
     uint32_t count;
     bool attached;
 
@@ -568,10 +679,9 @@ static void *run(void *arg)
             fb_cond_wait(&e->cond, &e->lock,
                          fb_now_ns() + (fb_epochs_are_followed(e) ? ROUND_NS : IDLE_NS));
         e->woken = false;
-        swap = e->queue;
-        e->queue = e->accesses;
-        e->accesses = swap;
-        count = e->queued;
+        memcpy(e->accesses + e->held, e->queue, e->queued * sizeof *e->queue);
+        count = e->held + e->queued;
+        cut_ns = e->cut_ns;
         e->queued = 0;
         attached = e->attached;
         e->attached = false;
@@ -579,7 +689,7 @@ static void *run(void *arg)
         fb_mutex_unlock(&e->lock);
         if (attached)
             resume_all(e);
-        work(e, plans, count);
+        work(e, plans, put_in_order(e, count, cut_ns));
         fb_mutex_lock(&e->lock);
         show(plans);
         fb_mutex_unlock(&e->lock);
@@ -616,9 +726,16 @@ int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
     fb_cond_init(&e->cond);
     fb_list_init(&e->leaving);
     e->queue = fb_alloc_array(FB_EPOCHS_QUEUE, sizeof *e->queue);
-    e->accesses = fb_alloc_array(FB_EPOCHS_QUEUE, sizeof *e->accesses);
-    rc = e->queue && e->accesses ? fb_thread_start(&e->thread, "fb-epochs", run, e) : -ENOMEM;
-    e->is_running = rc == 0;
+    e->accesses = fb_alloc_array(2 * FB_EPOCHS_QUEUE, sizeof *e->accesses);
+    e->sorted = fb_alloc_array(2 * FB_EPOCHS_QUEUE, sizeof *e->sorted);
+    e->order = fb_alloc_array(2 * FB_EPOCHS_QUEUE, sizeof *e->order);
+    rc = e->queue && e->accesses && e->sorted && e->order ? 0 : -ENOMEM;
+    if (rc == 0 && !cache->config.no_patterns)
+        rc = fb_seeds_create(cache, &e->seeds);
+    if (rc == 0) {
+        rc = fb_thread_start(&e->thread, "fb-epochs", run, e);
+        e->is_running = rc == 0;
+    }
     if (rc < 0) {
         fb_epochs_destroy(e);
         return rc;
@@ -631,6 +748,7 @@ void fb_epochs_destroy(struct fb_epochs *e)
 {
     if (!e)
         return;
+    fb_seeds_destroy(e->seeds);
     if (e->is_running) {
         fb_mutex_lock(&e->lock);
         e->stop = true;
@@ -645,6 +763,8 @@ void fb_epochs_destroy(struct fb_epochs *e)
     free_leaving(e);
     free(e->queue);
     free(e->accesses);
+    free(e->sorted);
+    free(e->order);
     fb_cond_destroy(&e->cond);
     fb_mutex_destroy(&e->lock);
     free(e);

@@ -35,7 +35,9 @@ void fb_epochs_destroy(struct fb_epochs *epochs);
 /* Memory that plans may take, of so much in all. */
 uint64_t fb_epochs_bytes(uint64_t memory_bytes);
 
-/* Background thread: an access; then, when there are no more, wake(). Take NULL. */
+/* Background thread, which empties the rings: before it begins; an access; when there are no more.
+ * Take NULL. */
+void fb_epochs_looking(struct fb_epochs *epochs);
 void fb_epochs_watch(struct fb_epochs *epochs, const struct fb_access *access);
 void fb_epochs_wake(struct fb_epochs *epochs);
 

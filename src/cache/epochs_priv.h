@@ -4,6 +4,7 @@
  *     epochs.c        the table of plans, the thread, accesses
  *     epoch_bring.c   files on their way into DRAM
  *     epoch_file.c    plans over a restart
+ *     epoch_seeds.c   plans that nobody told
  */
 #ifndef FB_CACHE_EPOCHS_PRIV_H
 #define FB_CACHE_EPOCHS_PRIV_H
@@ -11,6 +12,7 @@
 #include <pthread.h>
 
 #include "cache/cache_priv.h"
+#include "cache/epoch_seeds.h"
 
 #define FB_EPOCHS_QUEUE 8192u
 
@@ -60,15 +62,27 @@ struct fb_epochs {
     struct fb_planned *plans[FB_PLANS_MAX];
     bool taken[FB_PLANS_MAX];
     struct fb_list leaving;
+    int64_t cut_ns; /* when the rings were begun to be emptied last */
     uint32_t queued;
     struct fb_access *queue; /* FB_EPOCHS_QUEUE */
 
-    struct fb_access *accesses; /* the thread's: queue of the last round */
+    struct fb_seeds *seeds; /* NULL: nothing is searched */
+
+    struct fb_access *accesses; /* the thread's, 2 * FB_EPOCHS_QUEUE */
+    struct fb_access *sorted;   /* as many */
+    uint32_t *order;
+    uint32_t held; /* of them, not yet looked at */
 };
 
 /* Begins to bring what the plan's readers want next; returns how many files. `share`: how many
  * plans divide DRAM among them. */
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share);
+
+/* A plan that nobody told, for a directory below a source; never instead of one that somebody did.
+ * Takes `names` over. */
+FB_MUST_CHECK int fb_epochs_found(struct fb_epochs *e, uint16_t source, const char *dir,
+                                  struct fb_names *names, const struct fb_plan_order *order,
+                                  struct fb_error *err);
 
 /* Most bytes of DRAM that plans fill ahead. */
 uint64_t fb_epochs_room(const struct fb_epochs *e);

@@ -39,7 +39,7 @@ static void note_access(struct fb_piece *piece)
     struct fb_cache *cache = read->volume->cache;
     bool hit = piece->outcome == FB_ACCESS_MEMORY || piece->outcome == FB_ACCESS_MEDIUM;
     struct fb_access access = {
-        .time_ns = fb_now_coarse_ns(),
+        .time_ns = fb_now_ns(), /* exact: the records of a program may lie in several rings */
         .key = fb_item_key(read->file, piece->block),
         .loc = is_placed(piece) ? piece->pin.loc : FB_LOC_NONE,
         .offset = piece->offset,

@@ -81,6 +81,7 @@ static void call_hook(struct fb_cache *cache)
 static void look(struct fb_cache *cache, bool is_quick)
 {
     fb_steer_begin(cache->steer, fb_now_ns());
+    fb_epochs_looking(cache->epochs);
     drain(cache, is_quick);
     call_hook(cache);
     fb_epochs_wake(cache->epochs);

@@ -22,6 +22,7 @@
  X(FB_RANK_LIVE, 18, "what programs change through a mount, and have open for writing")     \
  X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
  X(FB_RANK_BRAIN, 22, "the tree of streams")                                                \
+ X(FB_RANK_SEEDS, 23, "what processes have read that no plan foretells")                    \
  X(FB_RANK_EPOCHS, 24, "plans, and accesses on their way to them")                          \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
  X(FB_RANK_FILL, 27, "which data set is to be loaded")                                      \

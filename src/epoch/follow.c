@@ -5,7 +5,8 @@
 
 #include "core/mem.h"
 
-#define RECENT 64u /* files read last: a second look at one of them says nothing */
+#define SPAN_MIN 64u
+#define RECENT   64u /* files read last: a second look at one of them says nothing */
 
 /* One of the two epochs that the plan knows. Turns of the next one go on where the current one
  * ends. */
@@ -89,7 +90,7 @@ int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
     f->samples = fb_split_samples(split);
     f->step = fb_max_u64(split->workers, 1);
     f->turns = fb_div_up(f->samples, f->step * split->batch) * f->step * split->batch;
-    f->span = 2 * f->step * split->batch;
+    f->span = fb_max_u64(2 * f->step * split->batch, SPAN_MIN);
     for (uint64_t k = f->samples - fb_min_u64(f->samples, f->span); k < f->samples; k++)
         f->end = fb_max_u64(f->end, turn_of(f, k) + 1);
     memset(f->recent, 0xff, sizeof f->recent);

@@ -29,7 +29,7 @@ class Data:
     """Reads a file past the page cache, which would have the second epoch otherwise."""
 
     def __init__(self, folder):
-        self.paths = [os.path.join(folder, str(n % 7), f"{n}.jpg") for n in range(FILES)]
+        self.paths = sorted(os.path.join(folder, str(n % 7), f"{n}.jpg") for n in range(FILES))
 
     def __len__(self):
         return len(self.paths)
@@ -41,7 +41,8 @@ class Data:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-        assert data == content(number), f"{self.paths[number]}: wrong bytes"
+        name = os.path.basename(self.paths[number])
+        assert data == content(int(name.split(".")[0])), f"{self.paths[number]}: wrong bytes"
         return number
 
 
@@ -66,13 +67,13 @@ def step(deadline=20):
         time.sleep(0.01)
 
 
-def epoch(loader, batches=None):
+def epoch(loader, batches=None, wait=True):
     """One epoch, or its beginning. Returns how the counters have changed, and how many were read."""
     before = counters()
     seen = []
     for no, numbers in enumerate(loader):
         seen += numbers.tolist()
-        if no % 4 == 0 and no + 4 < len(loader):
+        if wait and no % 4 == 0 and no + 4 < len(loader):
             step()
         if no + 1 == batches:
             break
@@ -80,9 +81,31 @@ def epoch(loader, batches=None):
     while True:
         after = counters()
         change = {key: after[key] - before.get(key, 0) for key in after}
-        if change["plan_reads"] >= len(seen) or time.monotonic() > end:
+        if change["plan_reads"] >= len(seen) or time.monotonic() > end or not wait:
             return change, seen
         time.sleep(0.05)
+
+
+def find(mount):
+    """Without a plan: the seed is found, and drives one."""
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    data = Data(mount)
+    sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=4242)
+    loader = DataLoader(data, batch_size=BATCH, num_workers=3, sampler=sampler)
+    for number in range(8):
+        sampler.set_epoch(number)
+        change, seen = epoch(loader, wait=False)
+        plans = ask("streams")["plans"]
+        if plans and change["plan_reads"] >= len(seen) - 4:
+            assert plans[0]["found"] and plans[0]["seed"] + plans[0]["epoch"] == 4242 + number, plans
+            assert plans[0]["batch"] == BATCH and plans[0]["workers"] == 3, plans
+            print(f"epoch {number}: foretold")
+            return
+        end = time.monotonic() + 10
+        while not ask("streams")["plans"] and time.monotonic() < end:
+            time.sleep(0.1)
+    raise AssertionError("no seed was found")
 
 
 def train(source, mount, when):
@@ -114,5 +137,7 @@ def train(source, mount, when):
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(sys.argv[2])
+    elif sys.argv[1] == "find":
+        find(sys.argv[2])
     else:
         train(*sys.argv[2:5])

@@ -1,0 +1,692 @@
+#include "cache/epoch_seeds.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/hash.h"
+#include "cache/dirs.h"
+#include "cache/epochs_priv.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/thread.h"
+#include "epoch/seed_search.h"
+
+#define READERS_MAX 256u /* processes looked at */
+#define PATHS       64u  /* of each */
+#define PATHS_MIN   24u  /* before anything is concluded */
+#define FORGET_NS   (60 * FB_NS_PER_S)
+#define AGAIN_NS    (600 * FB_NS_PER_S) /* a directory in which nothing was found */
+#define QUIET_NS    (200 * FB_NS_PER_MS)
+#define IDLE_NS     (500 * FB_NS_PER_MS)
+#define STEP_SEEDS  (UINT64_C(1) << 18)
+#define REST        3 /* times as long as a step of a long search takes */
+#define FAILED_MAX  16u
+#define KNOWN_MAX   8u
+#define ARENA_MIN   (1u << 20)
+
+/* What a process has read, from the beginning. */
+struct reader {
+    uint32_t pid; /* 0: free */
+    uint16_t source;
+    uint32_t count;
+    bool is_judged; /* searched, or no shuffle */
+    bool is_placed;
+    int64_t used_ns;
+    char *paths[PATHS];
+    struct fb_seed_belief belief; /* the thread's, when placed */
+};
+
+/* A directory that was searched. */
+struct failed {
+    uint16_t source;
+    uint64_t hash;
+    int64_t until_ns;
+};
+
+/* What was believed of a directory last: the next epoch may follow from it. */
+struct known {
+    uint16_t source;
+    uint64_t hash;
+    struct fb_seed_belief belief;
+};
+
+/* Paths of a data set, one behind the other. */
+struct listing {
+    struct fb_seeds *seeds;
+    size_t strip; /* of each path: the directory */
+    char *arena;
+    size_t used, room, most;
+    uint32_t *offsets;
+    uint32_t count, offsets_room;
+};
+
+struct fb_seeds {
+    struct fb_cache *cache;
+    pthread_t thread;
+    bool is_running;
+    _Atomic bool stop;
+
+    struct fb_mutex lock; /* FB_RANK_SEEDS: guards what is below */
+    struct fb_cond cond;
+    struct reader readers[READERS_MAX];
+
+    struct failed failed[FAILED_MAX]; /* the thread's, as the rest */
+    unsigned failed_at;
+    struct known known[KNOWN_MAX];
+    unsigned known_at;
+};
+
+/* ---- what processes read --------------------------------------------------------------------- */
+
+static void reader_clear(struct reader *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        free(r->paths[i]);
+    *r = (struct reader){0};
+}
+
+/* The process's own place, a free one, or that of the one longest unheard of. */
+static struct reader *reader_for(struct fb_seeds *s, uint16_t source, uint32_t pid)
+    FB_REQUIRES(&s->lock)
+{
+    struct reader *best = NULL;
+
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        struct reader *r = &s->readers[i];
+
+        if (r->pid == pid && r->source == source)
+            return r;
+        if (!best || (best->pid != 0 && (r->pid == 0 || r->used_ns < best->used_ns)))
+            best = r;
+    }
+    reader_clear(best);
+    best->pid = pid;
+    best->source = source;
+    return best;
+}
+
+void fb_seeds_watch(struct fb_seeds *s, uint16_t source, uint32_t pid, const char *path, size_t len)
+{
+    struct reader *r;
+
+    if (!s || pid == 0)
+        return;
+    fb_mutex_lock(&s->lock);
+    r = reader_for(s, source, pid);
+    r->used_ns = fb_now_coarse_ns();
+    if (r->count < PATHS && !r->is_judged &&
+        (r->count == 0 || strcmp(r->paths[r->count - 1], path) != 0)) {
+        char *copy = malloc(len + 1);
+
+        if (copy) {
+            memcpy(copy, path, len);
+            copy[len] = 0;
+            r->paths[r->count++] = copy;
+        }
+        if (r->count == PATHS_MIN)
+            fb_cond_signal(&s->cond);
+    }
+    fb_mutex_unlock(&s->lock);
+}
+
+/* Names that go neither up nor down. */
+static bool looks_shuffled(const struct reader *r)
+{
+    unsigned up = 0;
+
+    if (r->count < PATHS_MIN)
+        return false;
+    for (uint32_t i = 1; i < r->count; i++)
+        up += strcmp(r->paths[i - 1], r->paths[i]) < 0;
+    return up >= r->count / 5 && up <= r->count - r->count / 5;
+}
+
+/* The length of the directory that all paths have in common. */
+static size_t common_dir(const struct reader *r)
+{
+    const char *slash = strrchr(r->paths[0], '/');
+    size_t len = slash ? (size_t)(slash - r->paths[0]) : 0;
+
+    for (uint32_t i = 1; i < r->count; i++) {
+        while (len > 0 &&
+               (strncmp(r->paths[i], r->paths[0], len) != 0 || r->paths[i][len] != '/')) {
+            while (len > 0 && r->paths[0][--len] != '/')
+                ;
+        }
+    }
+    return len;
+}
+
+static bool is_below(const char *path, const char *dir, size_t len)
+{
+    return len == 0 || (strncmp(path, dir, len) == 0 && path[len] == '/');
+}
+
+/* ---- listing --------------------------------------------------------------------------------- */
+
+static int grow(void **memory, size_t *room, size_t need, size_t most)
+{
+    size_t want = *room ? *room * 2 : ARENA_MIN;
+    void *grown;
+
+    if (need <= *room)
+        return 0;
+    if (need > most)
+        return -E2BIG;
+    grown = realloc(*memory, fb_max_u64(need, fb_min_u64(want, most)));
+    if (!grown)
+        return -ENOMEM;
+    *room = fb_max_u64(need, fb_min_u64(want, most));
+    *memory = grown;
+    return 0;
+}
+
+static int add_file(void *arg, const struct fb_walked *walked)
+{
+    struct listing *l = arg;
+    const char *path = walked->path + l->strip;
+    size_t len = strlen(path) + 1, room = l->offsets_room * sizeof *l->offsets;
+    void *arena = l->arena, *offsets = l->offsets;
+    int rc;
+
+    if (atomic_load_explicit(&l->seeds->stop, memory_order_relaxed))
+        return -ESHUTDOWN;
+    if (walked->type == DT_DIR)
+        return 0;
+    rc = grow(&arena, &l->room, l->used + len, l->most);
+    l->arena = arena;
+    if (rc == 0) {
+        rc = grow(&offsets, &room, (l->count + 1) * sizeof *l->offsets, l->most);
+        l->offsets = offsets;
+        l->offsets_room = (uint32_t)(room / sizeof *l->offsets);
+    }
+    if (rc < 0)
+        return rc;
+    memcpy(l->arena + l->used, path, len);
+    l->offsets[l->count++] = (uint32_t)l->used;
+    l->used += len;
+    return 0;
+}
+
+static int by_path(const void *a, const void *b, void *arg)
+{
+    const char *arena = arg;
+
+    return strcmp(arena + *(const uint32_t *)a, arena + *(const uint32_t *)b);
+}
+
+static size_t part(const char *path, bool last)
+{
+    const char *slash = last ? strrchr(path, '/') : strchr(path, '/');
+
+    return slash ? (size_t)(slash - path) : 0;
+}
+
+static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    int order = memcmp(a, b, fb_min_u64(a_len, b_len));
+
+    return order ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+/* Classes; in each, directories by their path; in each, names. */
+static int by_class(const void *a, const void *b, void *arg)
+{
+    const char *x = (const char *)arg + *(const uint32_t *)a;
+    const char *y = (const char *)arg + *(const uint32_t *)b;
+    int order = compare(x, part(x, false), y, part(y, false));
+
+    if (order == 0)
+        order = compare(x, part(x, true), y, part(y, true));
+    return order ? order : strcmp(x + part(x, true), y + part(y, true));
+}
+
+/* What ImageFolder takes. */
+static bool is_image(const char *path)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+                                          ".pgm", ".tif",  ".tiff", ".webp"};
+    const char *dot = strrchr(path, '.');
+
+    for (size_t i = 0; dot && i < FB_ARRAY_SIZE(endings); i++) {
+        if (strcasecmp(dot, endings[i]) == 0)
+            return strchr(path, '/') != NULL;
+    }
+    return false;
+}
+
+static struct fb_names *make_names(const struct listing *l, bool images)
+{
+    struct fb_names *names = fb_names_new();
+    int rc = names ? 0 : -ENOMEM;
+
+    qsort_r(l->offsets, l->count, sizeof *l->offsets, images ? by_class : by_path, l->arena);
+    for (uint32_t i = 0; rc == 0 && i < l->count; i++) {
+        const char *path = l->arena + l->offsets[i];
+
+        if (!images || is_image(path))
+            rc = fb_names_add_path(names, path, strlen(path), FB_NAMES_NO_SIZE);
+    }
+    if (rc == 0 && fb_names_count(names) < FB_SEED_FILES)
+        rc = -ENODATA;
+    if (rc == 0)
+        rc = fb_names_index(names);
+    if (rc < 0) {
+        fb_names_free(names);
+        return NULL;
+    }
+    return names;
+}
+
+/* ---- one data set ---------------------------------------------------------------------------- */
+
+struct dataset {
+    struct fb_seeds *seeds;
+    uint16_t source;
+    char *dir;
+    size_t dir_len;
+    size_t strip;
+    unsigned orders;
+    struct fb_names *names[FB_SEED_ORDERS];
+};
+
+static void dataset_clear(struct dataset *d)
+{
+    for (unsigned o = 0; o < d->orders; o++)
+        fb_names_free(d->names[o]);
+    free(d->dir);
+}
+
+static int dataset_list(struct dataset *d)
+{
+    struct listing l = {.seeds = d->seeds,
+                        .strip = d->strip,
+                        .most = fb_epochs_bytes(d->seeds->cache->config.memory_bytes) / 2};
+    int rc = fb_dirs_walk(d->seeds->cache, d->source, d->dir, add_file, &l);
+
+    for (unsigned o = 0; rc == 0 && o < FB_SEED_ORDERS; o++) {
+        d->names[d->orders] = make_names(&l, o == 0);
+        d->orders += d->names[d->orders] != NULL;
+    }
+    free(l.arena);
+    free(l.offsets);
+    return rc == 0 && d->orders == 0 ? -ENODATA : rc;
+}
+
+static struct fb_seed_search *search_new(const struct dataset *d, uint64_t limit)
+{
+    struct fb_seed_config config = {
+        .order_count = d->orders, .seed_limit = limit, .level = fb_scan_best()};
+
+    for (unsigned o = 0; o < d->orders; o++)
+        config.counts[o] = fb_names_count(d->names[o]);
+    return fb_seed_search_new(&config);
+}
+
+/* A copy of what a process has read so far. */
+struct taken {
+    uint32_t pid;
+    uint32_t count;
+    char *paths[PATHS];
+};
+
+static int feed(const struct dataset *d, struct fb_seed_search *search, const char *path)
+{
+    uint32_t files[FB_SEED_ORDERS];
+
+    for (unsigned o = 0; o < d->orders; o++) {
+        if (!fb_names_find(d->names[o], path + d->strip, strlen(path + d->strip), &files[o]))
+            files[o] = FB_SEED_NO_FILE;
+    }
+    return fb_seed_search_feed(search, files);
+}
+
+/* Whether the process reads by a seed; then it is in *ret_belief. `last`: NULL, or what is believed
+ * of another. */
+static bool understand(struct dataset *d, const struct taken *t, const struct fb_seed_belief *last,
+                       uint64_t limit, struct fb_seed_belief *ret_belief)
+{
+    struct fb_seed_search *search = search_new(d, limit);
+    bool found = false;
+    int rc = search ? 0 : -ENOMEM;
+
+    if (rc == 0 && last)
+        fb_seed_search_restart(search, last);
+    for (uint32_t i = 0; rc >= 0 && i < t->count; i++) {
+        rc = feed(d, search, t->paths[i]);
+        while (rc >= 0 && fb_seed_search_state(search) == FB_SEED_SEARCH) {
+            int64_t start_ns = fb_now_ns();
+
+            if (atomic_load_explicit(&d->seeds->stop, memory_order_relaxed))
+                rc = -ESHUTDOWN;
+            else
+                rc = fb_seed_search_step(search, STEP_SEEDS);
+            if (limit > FB_SEED_SMALL)
+                fb_sleep_ns(REST * (fb_now_ns() - start_ns));
+        }
+    }
+    if (rc >= 0 && fb_seed_search_state(search) == FB_SEED_BELIEVED) {
+        *ret_belief = *fb_seed_search_belief(search);
+        found = true;
+    }
+    fb_seed_search_free(search);
+    return found;
+}
+
+/* ---- from beliefs to plans ------------------------------------------------------------------- */
+
+/* All that is believed of the processes of a data set. */
+struct crowd {
+    unsigned count;
+    struct fb_seed_belief beliefs[READERS_MAX];
+};
+
+static int plan_rank(struct dataset *d, const struct crowd *c, uint32_t rank)
+{
+    struct fb_plan_order order = {0};
+    struct fb_error err = {""};
+    uint64_t batch = 0;
+    uint32_t workers = 0;
+    const struct fb_seed_belief *first = NULL;
+    struct fb_names *names;
+
+    for (unsigned i = 0; i < c->count; i++) {
+        const struct fb_seed_belief *b = &c->beliefs[i];
+
+        if (b->rank != rank)
+            continue;
+        first = first ? first : b;
+        workers++;
+        if (b->start > 0 && (batch == 0 || b->start < batch))
+            batch = b->start;
+    }
+    if (!first)
+        return 0;
+    order.spec.shuffle = first->shuffle;
+    order.spec.first_epoch = first->epoch;
+    order.spec.split = (struct fb_split){.world = first->world,
+                                         .rank = rank,
+                                         .batch = (uint32_t)fb_max_u64(batch, 1),
+                                         .workers = batch ? workers : 0};
+    names = d->names[first->order];
+    d->names[first->order] = NULL;
+    return fb_epochs_found(d->seeds->cache->epochs, d->source, d->dir, names, &order, &err);
+}
+
+/* The names go with the plan: for another rank they are made anew. */
+static void plan_all(struct dataset *d, const struct crowd *c)
+{
+    for (unsigned i = 0; i < c->count; i++) {
+        const struct fb_seed_belief *b = &c->beliefs[i];
+        bool seen = false;
+        int rc;
+
+        for (unsigned j = 0; j < i; j++)
+            seen = seen || c->beliefs[j].rank == b->rank;
+        if (seen)
+            continue;
+        if (!d->names[b->order]) {
+            for (unsigned o = 0; o < d->orders; o++)
+                fb_names_free(fb_steal(d->names[o]));
+            d->orders = 0;
+            if (dataset_list(d) < 0)
+                return;
+        }
+        rc = plan_rank(d, c, b->rank);
+        if (rc < 0)
+            fb_log_info("a seed was found for /%s, but no plan could be made: %s", d->dir,
+                        fb_strerror(rc));
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void taken_clear(struct taken *t)
+{
+    for (uint32_t i = 0; i < t->count; i++)
+        free(t->paths[i]);
+}
+
+static void take(struct taken *t, const struct reader *r)
+{
+    *t = (struct taken){.pid = r->pid};
+    for (uint32_t i = 0; i < r->count; i++) {
+        t->paths[t->count] = fb_strdup(r->paths[i]);
+        t->count += t->paths[t->count] != NULL;
+    }
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct taken *x = a, *y = b;
+
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static bool has_failed(struct fb_seeds *s, uint16_t source, uint64_t hash)
+{
+    for (unsigned i = 0; i < FAILED_MAX; i++) {
+        if (s->failed[i].source == source && s->failed[i].hash == hash &&
+            s->failed[i].until_ns > fb_now_ns())
+            return true;
+    }
+    return false;
+}
+
+/* One process that looks like a shuffle, and that was not judged yet; its directory in `d`. Not
+ * before all who began with it have read enough, or fallen silent. */
+static bool choose(struct fb_seeds *s, struct dataset *d) FB_REQUIRES(&s->lock)
+{
+    int64_t now_ns = fb_now_coarse_ns();
+
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        struct reader *r = &s->readers[i];
+        uint64_t hash;
+
+        if (r->pid == 0 || r->is_judged || r->count < PATHS_MIN)
+            continue;
+        if (!looks_shuffled(r)) {
+            r->is_judged = r->count == PATHS;
+            continue;
+        }
+        d->dir_len = common_dir(r);
+        hash = fb_hash64(r->paths[0], d->dir_len);
+        if (has_failed(s, r->source, hash)) {
+            r->is_judged = true;
+            continue;
+        }
+        if (r->count < PATHS && now_ns - r->used_ns < QUIET_NS)
+            continue;
+        d->dir = strndup(r->paths[0], d->dir_len);
+        d->source = r->source;
+        d->strip = d->dir_len ? d->dir_len + 1 : 0;
+        return d->dir != NULL;
+    }
+    return false;
+}
+
+/* All who read below the directory, in the order of their numbers. */
+static unsigned gather(struct fb_seeds *s, const struct dataset *d, struct taken *taken)
+    FB_REQUIRES(&s->lock)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        struct reader *r = &s->readers[i];
+
+        if (r->pid == 0 || r->is_judged || r->source != d->source || r->count < FB_SEED_ENOUGH ||
+            !is_below(r->paths[0], d->dir, d->dir_len))
+            continue;
+        r->is_judged = true;
+        take(&taken[count++], r);
+    }
+    qsort(taken, count, sizeof *taken, by_pid);
+    return count;
+}
+
+static void note_failure(struct fb_seeds *s, const struct dataset *d)
+{
+    s->failed[s->failed_at++ % FAILED_MAX] = (struct failed){
+        .source = d->source,
+        .hash = fb_hash64(d->dir, d->dir_len),
+        .until_ns = fb_now_ns() + AGAIN_NS,
+    };
+}
+
+static const struct fb_seed_belief *find_known(const struct dataset *d)
+{
+    uint64_t hash = fb_hash64(d->dir, d->dir_len);
+
+    for (unsigned i = 0; i < KNOWN_MAX; i++) {
+        const struct known *k = &d->seeds->known[i];
+
+        if (k->source == d->source && k->hash == hash && k->belief.shuffle.count > 0)
+            return &k->belief;
+    }
+    return NULL;
+}
+
+static void note_known(struct fb_seeds *s, const struct dataset *d,
+                       const struct fb_seed_belief *belief)
+{
+    struct known k = {
+        .source = d->source, .hash = fb_hash64(d->dir, d->dir_len), .belief = *belief};
+
+    for (unsigned i = 0; i < KNOWN_MAX; i++) {
+        if (s->known[i].source == k.source && s->known[i].hash == k.hash) {
+            s->known[i] = k;
+            return;
+        }
+    }
+    s->known[s->known_at++ % KNOWN_MAX] = k;
+}
+
+static void understand_all(struct dataset *d, const struct taken *taken, unsigned count,
+                           uint64_t limit, struct crowd *crowd)
+{
+    const struct fb_seed_belief *known = find_known(d);
+    bool again[READERS_MAX] = {false};
+
+    for (unsigned i = 0; i < count; i++) {
+        struct fb_seed_belief *b = &crowd->beliefs[crowd->count];
+        bool found = understand(d, &taken[i], crowd->count ? &crowd->beliefs[0] : known, limit, b);
+
+        crowd->count += found;
+        again[i] = !found && crowd->count == 0;
+        /* A long search is for the lowest number, which worker 0 has. */
+        if (limit > FB_SEED_SMALL && crowd->count == 0)
+            return;
+    }
+    /* Those that were tried before the first was understood. */
+    for (unsigned i = 0; i < count && crowd->count > 0 && crowd->count < READERS_MAX; i++) {
+        if (again[i] &&
+            understand(d, &taken[i], &crowd->beliefs[0], 1, &crowd->beliefs[crowd->count]))
+            crowd->count++;
+    }
+}
+
+static void search(struct fb_seeds *s, struct dataset *d)
+{
+    FB_AUTO_FREE struct taken *taken = fb_alloc_array(READERS_MAX, sizeof *taken);
+    FB_AUTO_FREE struct crowd *crowd = fb_alloc(sizeof *crowd);
+    unsigned count = 0;
+    int rc = taken && crowd ? 0 : -ENOMEM;
+
+    if (rc == 0) {
+        fb_mutex_lock(&s->lock);
+        count = gather(s, d, taken);
+        fb_mutex_unlock(&s->lock);
+        rc = dataset_list(d);
+    }
+    if (rc == 0)
+        understand_all(d, taken, count, FB_SEED_SMALL, crowd);
+    if (rc == 0 && crowd->count == 0) {
+        /* This takes a minute or more of CPU: only what nobody else wants of one. */
+        (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
+        understand_all(d, taken, count, FB_SEED_ALL, crowd);
+        (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
+    }
+    if (rc == 0 && crowd->count > 0) {
+        note_known(s, d, &crowd->beliefs[0]);
+        plan_all(d, crowd);
+    } else {
+        note_failure(s, d);
+    }
+    for (unsigned i = 0; i < count; i++)
+        taken_clear(&taken[i]);
+}
+
+static void forget_old(struct fb_seeds *s) FB_REQUIRES(&s->lock)
+{
+    int64_t now_ns = fb_now_coarse_ns();
+
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        if (s->readers[i].pid != 0 && now_ns - s->readers[i].used_ns > FORGET_NS)
+            reader_clear(&s->readers[i]);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct fb_seeds *s = arg;
+
+    fb_mutex_lock(&s->lock);
+    while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+        struct dataset d = {.seeds = s};
+
+        fb_cond_wait(&s->cond, &s->lock, fb_now_ns() + IDLE_NS);
+        forget_old(s);
+        if (!choose(s, &d))
+            continue;
+        fb_mutex_unlock(&s->lock);
+        search(s, &d);
+        dataset_clear(&d);
+        fb_mutex_lock(&s->lock);
+    }
+    fb_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int fb_seeds_create(struct fb_cache *cache, struct fb_seeds **ret_seeds)
+{
+    struct fb_seeds *s = fb_alloc(sizeof *s);
+    int rc;
+
+    if (!s)
+        return -ENOMEM;
+    s->cache = cache;
+    fb_mutex_init(&s->lock, FB_RANK_SEEDS);
+    fb_cond_init(&s->cond);
+    rc = fb_thread_start(&s->thread, "fb-seeds", run, s);
+    s->is_running = rc == 0;
+    if (rc < 0) {
+        fb_seeds_destroy(s);
+        return rc;
+    }
+    *ret_seeds = s;
+    return 0;
+}
+
+void fb_seeds_destroy(struct fb_seeds *s)
+{
+    if (!s)
+        return;
+    if (s->is_running) {
+        fb_mutex_lock(&s->lock);
+        atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+        fb_cond_signal(&s->cond);
+        fb_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    for (unsigned i = 0; i < READERS_MAX; i++)
+        reader_clear(&s->readers[i]);
+    fb_cond_destroy(&s->cond);
+    fb_mutex_destroy(&s->lock);
+    free(s);
+}
