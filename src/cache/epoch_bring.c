@@ -79,8 +79,10 @@ static void finish(struct bringing *b)
         fb_files_unref(e->cache->files, b->file, 1);
     fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT, 1);
     fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT_BYTES, b->at);
-    atomic_fetch_add_explicit(&p->brought_files, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&p->brought_bytes, b->at, memory_order_relaxed);
+    if (b->size > 0) {
+        atomic_fetch_add_explicit(&p->brought_files, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&p->brought_bytes, b->size, memory_order_relaxed);
+    }
     if (b->is_fetch)
         atomic_fetch_sub_explicit(&p->fetching, 1, memory_order_relaxed);
     free(b);

@@ -263,7 +263,7 @@ int fb_follow_access(struct fb_follow *f, uint32_t file)
     if (ours)
         turn = turn_of(f, k);
     again = ours && is_read(&f->now, turn);
-    if (ours && !again && turn <= fb_max_u64(f->high, f->ahead) + f->span)
+    if (ours && !again && turn <= f->high + f->span)
         return take(f, file, turn);
     if (again && is_recent(f, file) && !is_first_of_next(f, file))
         return FB_FOLLOW_AGAIN;
