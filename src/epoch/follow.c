@@ -5,8 +5,9 @@
 
 #include "core/mem.h"
 
-#define SPAN_MIN 64u
-#define RECENT   64u /* files read last: a second look at one of them says nothing */
+#define SPAN_MIN   64u
+#define CLOSE_MORE 8u
+#define RECENT     64u /* files read last: a second look at one of them says nothing */
 
 /* One of the two epochs that the plan knows. Turns of the next one go on where the current one
  * ends. */
@@ -21,6 +22,7 @@ struct fb_follow {
     uint64_t turns; /* of an epoch; a few of them are of nobody when the last batches are short */
     uint64_t step;  /* readers side by side */
     uint64_t span;  /* turns that they may be apart */
+    uint64_t close; /* turns that the foremost goes at a time, at most: nearer than chance */
     struct lap now, next;
     uint64_t end; /* behind the last turn of somebody */
     uint64_t low, high, ahead;
@@ -91,6 +93,7 @@ int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
     f->step = fb_max_u64(split->workers, 1);
     f->turns = fb_div_up(f->samples, f->step * split->batch) * f->step * split->batch;
     f->span = fb_max_u64(2 * f->step * split->batch, SPAN_MIN);
+    f->close = 4 * f->step + CLOSE_MORE;
     for (uint64_t k = f->samples - fb_min_u64(f->samples, f->span); k < f->samples; k++)
         f->end = fb_max_u64(f->end, turn_of(f, k) + 1);
     memset(f->recent, 0xff, sizeof f->recent);
@@ -170,9 +173,17 @@ static void forget_hints(struct fb_follow *f)
     }
 }
 
+/* Where the foremost reader goes next. What is farther off is merely possible, and in a short epoch
+ * that is as possible by chance. */
+static bool is_close(const struct fb_follow *f, uint64_t turn)
+{
+    return turn + f->close >= f->high && turn <= f->high + f->close;
+}
+
 static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
 {
-    forget_hints(f);
+    if (is_close(f, turn))
+        forget_hints(f);
     if (mark(&f->now, turn) && turn >= f->low)
         f->above++;
     f->recent[f->recent_at++ % RECENT] = file;
@@ -195,7 +206,7 @@ static int begin_epoch(struct fb_follow *f, uint32_t file)
     f->above = f->now.count;
     f->skipped = 0;
     f->strange = 0;
-    for (uint64_t t = 0; t < fb_min_u64(f->turns, f->span); t++) {
+    for (uint64_t t = 0; t < fb_min_u64(f->turns, f->close); t++) {
         if (is_read(&f->now, t))
             f->high = t + 1;
     }
@@ -229,7 +240,7 @@ static bool begins_next(struct fb_follow *f, uint32_t file)
     uint64_t need = is_first_of_next(f, file) ? 1 : FB_FOLLOW_SURE;
     uint64_t turn;
 
-    if (!begins_with(f, file, f->span, &turn))
+    if (!begins_with(f, file, f->close, &turn))
         return false;
     if (mark(&f->next, turn))
         f->hints[f->next.count - 1] = turn;
@@ -264,7 +275,8 @@ int fb_follow_access(struct fb_follow *f, uint32_t file)
         turn = turn_of(f, k);
     again = ours && is_read(&f->now, turn);
     if (ours && !again && turn <= f->high + f->span)
-        return take(f, file, turn);
+        return !is_close(f, turn) && begins_next(f, file) ? begin_epoch(f, file)
+                                                          : take(f, file, turn);
     if (again && is_recent(f, file) && !is_first_of_next(f, file))
         return FB_FOLLOW_AGAIN;
     if (begins_next(f, file))

@@ -97,9 +97,10 @@ def find(mount):
         sampler.set_epoch(number)
         change, seen = epoch(loader, wait=False)
         plans = ask("streams")["plans"]
-        if plans and change["plan_reads"] >= len(seen) - 4:
-            assert plans[0]["found"] and plans[0]["seed"] + plans[0]["epoch"] == 4242 + number, plans
-            assert plans[0]["batch"] == BATCH and plans[0]["workers"] == 3, plans
+        if (plans and change["plan_reads"] >= len(seen) - 4
+                and plans[0]["seed"] + plans[0]["epoch"] == 4242 + number):
+            assert plans[0]["found"] and plans[0]["batch"] == BATCH, plans
+            assert plans[0]["workers"] == 3, plans
             print(f"epoch {number}: foretold")
             return
         end = time.monotonic() + 10
