@@ -1,10 +1,15 @@
 """Sections of bench/run about known epochs: plans, and seeds found by themselves."""
 import json
+import os
+import shutil
+import tempfile
 
 import report
-from measure import output_of, program
+from measure import drop_caches, make_files, output_of, program
 from mounts import forebay_binary
-from sections import Bench
+from preload import HERE, PYTHON, Group, last_object, output_of_env
+from sections import Bench, alternate, settle
+from shares import Share
 
 FILES = 14_100_000  # ImageNet-21k, as in the paper
 
@@ -77,4 +82,174 @@ class Seeds(Bench):
         return [" ".join(["forebay"] + [str(arg) for arg in self.args(0)])]
 
 
-SECTIONS = (Plans, Seeds)
+def fio_sequential(path, size):
+    words = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-format=json",
+             f"--filename={path}", f"--size={size}", "--rw=read", "--bs=1m", "--iodepth=4",
+             "--time_based", "--runtime=2", "--readonly"]
+    return json.loads(output_of(words))["jobs"][0]["read"]["bw_bytes"]
+
+
+class Door(Bench):
+    """Epochs at the door of the cache, in process, against the disk read in sequence."""
+
+    name = "door"
+
+    def items(self):
+        return 4000 if self.plan.rounds == 1 else 10000
+
+    def args(self, readers, plan):
+        return ["--dir", self.folder + "/cache", "--items", self.items(), "--readers", readers,
+                "--plan", plan]
+
+    def round(self, no):
+        for which in alternate(no, "disk", "plain", "plan"):
+            if which == "disk":
+                if not os.path.exists(self.folder + "/cache/segments"):
+                    program("door", *self.args(1, 0))
+                self.see("disk", fio_sequential(self.folder + "/cache/segments",
+                                                self.items() * self.plan.file_bytes))
+                continue
+            for readers in (1, 2):
+                seen = program("door", *self.args(readers, int(which == "plan")))
+                self.see(f"{which} {readers}", seen["bytes_per_s"])
+                self.see(f"{which} {readers} dram", seen["from_dram"])
+
+    def rows(self):
+        rows = []
+        for readers in (1, 2):
+            plan, plain = self.seen[f"plan {readers}"], self.seen[f"plain {readers}"]
+            ratio = plan.over(self.seen["disk"])
+            rows.append(report.Row(
+                f"epochs of {self.items():,} items of 100 KiB on NVMe, with a plan, {readers} "
+                "reader(s), GB/s (disk: 1 MiB, O_DIRECT, in sequence)", plan.text(scale=1e-9),
+                self.seen["disk"].text(scale=1e-9), ratio.text("{:.0%}"),
+                "at least 80%" if readers == 1 else "", ratio.median >= 0.8
+                if readers == 1 else None))
+            rows.append(report.Row(
+                f"the same, in DRAM when they are read; without a plan, GB/s",
+                self.seen[f"plan {readers} dram"].text("{:.1%}"), plain.text(scale=1e-9),
+                plan.over(plain).text() + "x", "", None))
+        return rows
+
+    def commands(self):
+        return [" ".join(["bench_door"] + [str(arg) for arg in self.args(1, 1)])]
+
+
+class Training(Bench):
+    """A torch DataLoader where the page cache cannot hold the data set: epochs 2 and 3."""
+
+    name = "epochs"
+    rounds_max = 3
+    modes = ("native", "nopfs", "bound", "plain", "plan", "found")
+
+    def prepare(self):
+        self.files = 12000 if self.plan.rounds == 1 else 40000
+        data_bytes = self.files * self.plan.file_bytes
+        self.workers = (1, 4) if self.plan.rounds == 1 else (1, 2, 4, 16)
+        # What program and page cache, or program and daemon, have together.
+        self.limit = max(data_bytes // 2, 512 << 20)
+        self.groups = {}
+        try:
+            for which in ("native", "ours"):
+                self.groups[which] = Group("epochs-" + which, self.limit)
+        except OSError:
+            for group in self.groups.values():
+                group.remove()
+            self.groups = {}
+        self.data = self.folder + "/data"
+        self.listing = self.folder + "/list"
+        names = make_files(self.data, self.files, self.plan.file_bytes)
+        with open(self.listing, "w", encoding="ascii") as f:
+            f.write("\n".join(names) + "\n")
+        self.fast = tempfile.mkdtemp(prefix="forebay-bench-", dir="/dev/shm")
+        for name in names[:self.files // 4]:
+            os.makedirs(os.path.dirname(os.path.join(self.fast, name)), exist_ok=True)
+            shutil.copy(os.path.join(self.data, name), os.path.join(self.fast, name))
+        settle()
+        self.shares = {}
+
+    def share_args(self):
+        data_bytes = self.files * self.plan.file_bytes
+        return ["--memory", str(max(self.limit // 3, 128 << 20)), "--cache-size",
+                str(2 * data_bytes + (1 << 30)), "--free-space-ratio", "0.01", "--metadata-ttl",
+                "1h"]
+
+    def words(self, mode, workers):
+        extra = {"nopfs": ["--fast", self.fast], "bound": ["--no-io"], "plan": ["--plan"]}
+        epochs = 4 if mode == "found" else 3
+        return [PYTHON, "-W", "ignore", HERE + "/training.py", self.data, "--list", self.listing,
+                "--epochs", str(epochs), "--workers", str(workers), *extra.get(mode, [])]
+
+    def one(self, mode, workers):
+        words = self.words(mode, workers)
+        group = self.groups.get("native" if mode in ("native", "nopfs", "bound") else "ours")
+        wrap = group.command if group else lambda command: command
+        drop_caches()
+        if mode in ("native", "nopfs", "bound"):
+            seconds = last_object(output_of_env(wrap(words), os.environ))["seconds"]
+            return seconds[1:], None
+        share = Share(self.data, self.folder + "/share", *self.share_args(), wrap=wrap)
+        try:
+            env = {**share.env, "FOREBAY": forebay_binary(), "PYTHONPATH": os.path.join(
+                os.path.dirname(os.path.dirname(forebay_binary())), "python")}
+            before = share.status()["counters"]["source_read_bytes"]
+            first = last_object(output_of_env(wrap(share.command(
+                *self.words("plain", workers)[:-4], "--epochs", "1", "--workers",
+                str(workers))), env))
+            filled = share.status()["counters"]["source_read_bytes"]
+            seconds = last_object(output_of_env(wrap(share.command(*words)), env))["seconds"]
+            after = share.status()["counters"]
+            self.see("first " + mode, sum(first["seconds"]))
+            self.see("filled " + mode, filled - before)
+            seen = {key: after[key] for key in ("plan_reads", "plan_in_time", "source_read_bytes")}
+            seen["source"] = after["source_read_bytes"] - filled
+            return seconds[-2:], seen
+        finally:
+            share.stop()
+
+    def round(self, no):
+        for workers in self.workers:
+            for mode in alternate(no, *self.modes):
+                seconds, seen = self.one(mode, workers)
+                self.see(f"{mode} {workers}", 1e6 * sum(seconds) / len(seconds) / self.files)
+                if seen and seen["plan_reads"]:
+                    self.see(f"{mode} {workers} in time",
+                             seen["plan_in_time"] / seen["plan_reads"])
+                if seen:
+                    self.see(f"{mode} {workers} source", seen["source"])
+
+    def finish(self):
+        shutil.rmtree(self.fast, ignore_errors=True)
+        super().finish()
+        for group in self.groups.values():
+            group.remove()
+
+    def rows(self):
+        names = {"nopfs": "a quarter in memory, as NoPFS places", "bound": "no I/O at all",
+                 "plain": "Forebay without a plan", "plan": "Forebay with a plan",
+                 "found": "Forebay, seed found by itself"}
+        limit = f"{self.limit >> 20} MiB" if self.groups else "no limit on memory"
+        rows = []
+        for workers in self.workers:
+            native = self.seen[f"native {workers}"]
+            for mode, text in names.items():
+                seen = self.seen[f"{mode} {workers}"]
+                ratio = native.over(seen)
+                target = "at least 5x" if mode == "plan" and workers == 1 else ""
+                in_time = self.seen.get(f"{mode} {workers} in time")
+                rows.append(report.Row(
+                    f"torch DataLoader, {self.files:,} files, {limit}, workers: {workers}, {text}, "
+                    "us a file (native)" + (f"; {in_time.median:.0%} in time" if in_time else ""),
+                    seen.text("{:.1f}"), native.text("{:.1f}"), ratio.text() + "x", target,
+                    ratio.median >= 5 if target else None))
+        again = max(self.seen[f"plan {w} source"].median for w in self.workers)
+        rows.append(report.Row("bytes read from the source after the first epoch, with a plan",
+                               f"{again:.0f}", "", "", "0", again == 0))
+        return rows
+
+    def commands(self):
+        return [" ".join(["forebay run --source DATA"] + self.share_args() +
+                         ["-- python3 bench/training.py DATA --list FILE --workers N --plan"])]
+
+
+SECTIONS = (Plans, Seeds, Door, Training)

@@ -336,6 +336,7 @@ struct fb_plan_view {
     uint32_t files;
     struct fb_follow_stats follow;
     uint64_t window; /* files to have ready */
+    uint64_t ready;  /* brought, and not read yet */
 };
 
 typedef void fb_plan_visit_fn(void *arg, const struct fb_plan_view *view);

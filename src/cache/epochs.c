@@ -42,7 +42,7 @@ static uint64_t plan_bytes(const struct fb_names *names, const struct fb_split *
     uint64_t files = fb_names_count(names);
 
     return fb_names_memory(names) + 2 * files * EPOCHS_BYTES +
-           2 * files / fb_max_u64(split->batch, 1) * CHUNK_BYTES + files / 4;
+           2 * files / fb_max_u64(split->batch, 1) * CHUNK_BYTES + files / 2;
 }
 
 static uint64_t taken_bytes(struct fb_epochs *e)
@@ -297,6 +297,7 @@ void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg)
     fb_mutex_lock(&e->lock);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         const struct fb_planned *p = e->plans[i];
+        unsigned flying = p ? atomic_load_explicit(&p->in_flight, memory_order_relaxed) : 0;
 
         if (p)
             visit(arg, &(struct fb_plan_view){.source = p->source,
@@ -305,7 +306,9 @@ void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg)
                                               .found = p->found,
                                               .files = fb_names_count(p->names),
                                               .follow = p->stats,
-                                              .window = p->window});
+                                              .window = p->window,
+                                              .ready = p->stats.unread -
+                                                       fb_min_u64(flying, p->stats.unread)});
     }
     fb_mutex_unlock(&e->lock);
 }

@@ -15,7 +15,7 @@
  * Nothing here is relied on for an answer: a plan that is wrong, late or dropped costs time.
  *
  * One thread owns the plans; FB_RANK_EPOCHS guards the queue of accesses, the table of plans, and
- * what is shown of them. Memory: 51 bytes a file and 2 bits a sample, in all within
+ * what is shown of them. Memory: 51 bytes a file and 4 bits a sample, in all within
  * fb_epochs_bytes().
  */
 #ifndef FB_CACHE_EPOCHS_H

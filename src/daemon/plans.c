@@ -147,8 +147,7 @@ static void add_plan(void *arg, const struct fb_plan_view *v)
                   (json_int_t)spec->split.batch, "workers", (json_int_t)spec->split.workers,
                   "files", (json_int_t)v->files, "epoch", (json_int_t)v->follow.epoch, "samples",
                   (json_int_t)v->follow.samples, "read", (json_int_t)v->follow.read, "ready",
-                  (json_int_t)v->follow.unread, "window", (json_int_t)v->window, "found",
-                  v->found));
+                  (json_int_t)v->ready, "window", (json_int_t)v->window, "found", v->found));
 }
 
 json_t *fb_plans_json(struct fb_cache *cache, fb_plans_path_fn *full, const void *arg)

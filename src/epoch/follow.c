@@ -12,8 +12,10 @@
 /* One of the two epochs that the plan knows. Turns of the next one go on where the current one
  * ends. */
 struct lap {
-    uint64_t *read; /* a bit a turn */
-    uint64_t count; /* of them */
+    uint64_t *read;   /* a bit a turn, as the next */
+    uint64_t *handed; /* out by next(), and not given up */
+    uint64_t count;   /* read */
+    uint64_t waiting; /* handed out and not read */
 };
 
 struct fb_follow {
@@ -26,7 +28,6 @@ struct fb_follow {
     struct lap now, next;
     uint64_t end; /* behind the last turn of somebody */
     uint64_t low, high, ahead;
-    uint64_t above; /* turns read from low on, in this epoch */
     uint64_t swept; /* what was given up below it has been told */
     uint64_t skipped;
     uint64_t strange;
@@ -58,9 +59,30 @@ static bool access_of(const struct fb_follow *f, uint64_t turn, uint64_t *ret_k)
     return *ret_k < f->samples;
 }
 
+static bool get(const uint64_t *bits, uint64_t turn)
+{
+    return bits[turn / 64] >> turn % 64 & 1;
+}
+
 static bool is_read(const struct lap *lap, uint64_t turn)
 {
-    return lap->read[turn / 64] >> turn % 64 & 1;
+    return get(lap->read, turn);
+}
+
+static void hand_out(struct lap *lap, uint64_t turn)
+{
+    if (get(lap->handed, turn))
+        return;
+    lap->handed[turn / 64] |= UINT64_C(1) << turn % 64;
+    lap->waiting++;
+}
+
+static void give_up(struct lap *lap, uint64_t turn)
+{
+    if (!get(lap->handed, turn))
+        return;
+    lap->handed[turn / 64] &= ~(UINT64_C(1) << turn % 64);
+    lap->waiting--;
 }
 
 static bool mark(struct lap *lap, uint64_t turn)
@@ -69,6 +91,7 @@ static bool mark(struct lap *lap, uint64_t turn)
         return false;
     lap->read[turn / 64] |= UINT64_C(1) << turn % 64;
     lap->count++;
+    lap->waiting -= get(lap->handed, turn);
     return true;
 }
 
@@ -99,7 +122,9 @@ int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
     memset(f->recent, 0xff, sizeof f->recent);
     f->now.read = fb_alloc_array(lap_words(f), sizeof *f->now.read);
     f->next.read = fb_alloc_array(lap_words(f), sizeof *f->next.read);
-    if (!f->now.read || !f->next.read) {
+    f->now.handed = fb_alloc_array(lap_words(f), sizeof *f->now.handed);
+    f->next.handed = fb_alloc_array(lap_words(f), sizeof *f->next.handed);
+    if (!f->now.read || !f->next.read || !f->now.handed || !f->next.handed) {
         fb_follow_free(f);
         return -ENOMEM;
     }
@@ -114,6 +139,8 @@ void fb_follow_free(struct fb_follow *f)
     fb_plan_free(f->plan);
     free(f->now.read);
     free(f->next.read);
+    free(f->now.handed);
+    free(f->next.handed);
     free(f);
 }
 
@@ -130,10 +157,9 @@ void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stat
         .read = f->now.count,
         .skipped = f->skipped,
         .turn = f->high,
+        .unread = f->now.waiting + f->next.waiting,
         .strange = f->strange,
     };
-    if (f->ahead > f->low + f->above)
-        ret_stats->unread = f->ahead - f->low - f->above;
 }
 
 /* ---- accesses ---- */
@@ -153,13 +179,12 @@ static void raise_low(struct fb_follow *f)
     uint64_t k;
 
     for (; f->low < f->high; f->low++) {
-        if (is_read(&f->now, f->low)) {
-            f->above--;
-        } else if (access_of(f, f->low, &k)) {
-            if (f->low + f->span >= f->high)
-                return;
-            f->skipped++;
-        }
+        if (is_read(&f->now, f->low) || !access_of(f, f->low, &k))
+            continue;
+        if (f->low + f->span >= f->high)
+            return;
+        f->skipped++;
+        give_up(&f->now, f->low);
     }
 }
 
@@ -170,6 +195,7 @@ static void forget_hints(struct fb_follow *f)
         uint64_t turn = f->hints[--f->next.count];
 
         f->next.read[turn / 64] &= ~(UINT64_C(1) << turn % 64);
+        f->next.waiting += get(f->next.handed, turn);
     }
 }
 
@@ -184,8 +210,7 @@ static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
 {
     if (is_close(f, turn))
         forget_hints(f);
-    if (mark(&f->now, turn) && turn >= f->low)
-        f->above++;
+    (void)mark(&f->now, turn);
     f->recent[f->recent_at++ % RECENT] = file;
     f->high = fb_max_u64(f->high, turn + 1);
     f->strange = 0;
@@ -200,10 +225,10 @@ static int begin_epoch(struct fb_follow *f, uint32_t file)
 
     f->now = f->next;
     memset(old.read, 0, lap_words(f) * sizeof *old.read);
-    f->next = (struct lap){.read = old.read};
+    memset(old.handed, 0, lap_words(f) * sizeof *old.handed);
+    f->next = (struct lap){.read = old.read, .handed = old.handed};
     f->ahead = f->ahead > f->turns ? f->ahead - f->turns : 0;
     f->low = f->high = f->swept = 0;
-    f->above = f->now.count;
     f->skipped = 0;
     f->strange = 0;
     for (uint64_t t = 0; t < fb_min_u64(f->turns, f->close); t++) {
@@ -298,13 +323,14 @@ bool fb_follow_next(struct fb_follow *f, uint32_t *ret_file)
         f->ahead = f->high + f->step;
     for (; f->ahead < 2 * f->turns; f->ahead++) {
         bool now = f->ahead < f->turns;
-        const struct lap *lap = now ? &f->now : &f->next;
+        struct lap *lap = now ? &f->now : &f->next;
         uint64_t turn = now ? f->ahead : f->ahead - f->turns;
 
         if (is_read(lap, turn) || !access_of(f, turn, &k))
             continue;
         *ret_file =
             fb_plan_file(f->plan, now ? fb_plan_current(f->plan) : fb_plan_next(f->plan), k);
+        hand_out(lap, turn);
         f->ahead++;
         return true;
     }

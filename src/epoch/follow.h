@@ -15,7 +15,7 @@
  * An access is believed to be of this epoch when it is unread and not far beyond `high`; to begin
  * the next one when it is among the first there, and a few others are, too; to be a leap (somebody
  * resumed in the middle) when a few come close together. Anything else is strange, and does no
- * harm. Costs two bits a sample. Pure; one thread.
+ * harm. Costs four bits a sample. Pure; one thread.
  */
 #ifndef FB_EPOCH_FOLLOW_H
 #define FB_EPOCH_FOLLOW_H

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""bench/training.py - epochs of a shuffled data set through a torch DataLoader; prints JSON, one time
+an epoch.
+
+    training.py DIR --list FILE --workers N [--epochs N] [--batch N] [--seed N] [--plan]
+                [--fast DIR2] [--no-io]
+
+--plan hands the loader to Forebay first. --fast: files that are in DIR2 as well are read there (a
+fixed part of the data set in memory: with one rank every sample is read equally often, so NoPFS's
+placement by frequency is any part). --no-io reads nothing: what the loader itself takes.
+"""
+import argparse
+import json
+import os
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+
+class Files(Dataset):
+    """One number made of each file's bytes."""
+
+    def __init__(self, options):
+        with open(options.list, encoding="utf-8") as f:
+            names = sorted(line.rstrip("\n") for line in f)
+        self.paths = [os.path.join(options.folder, name) for name in names]
+        self.places = list(self.paths)
+        self.no_io = options.no_io
+        if options.fast:
+            for i, name in enumerate(names):
+                fast = os.path.join(options.fast, name)
+                if os.path.exists(fast):
+                    self.places[i] = fast
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, i):
+        if self.no_io:
+            return i
+        with open(self.places[i], "rb") as f:
+            data = f.read()
+        return len(data) + data[-1]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--list", required=True)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--fast")
+    parser.add_argument("--no-io", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    files = Files(options)
+    sampler = DistributedSampler(files, num_replicas=1, rank=0, seed=options.seed)
+    loader = DataLoader(files, batch_size=options.batch, sampler=sampler,
+                        num_workers=options.workers)
+    if options.plan:
+        import forebay.torch  # pylint: disable=import-outside-toplevel
+
+        forebay.torch.attach(loader)
+    seconds = []
+    for epoch in range(options.epochs):
+        sampler.set_epoch(epoch)
+        start = time.perf_counter()
+        count = sum(len(batch) for batch in loader)
+        seconds.append(time.perf_counter() - start)
+        assert count == len(files)
+    print(json.dumps({"files": len(files), "seconds": seconds}))
+
+
+main()
