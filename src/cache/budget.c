@@ -5,8 +5,10 @@
 #include "cache/bring.h"
 #include "cache/dirs.h"
 #include "cache/epochs.h"
+#include "cache/learn.h"
 #include "cache/steer.h"
 #include "core/units.h"
+#include "policy/evict.h"
 #include "proto/client.h"
 #include "proto/layout.h"
 
@@ -17,7 +19,7 @@
 /* An entry at 75% load, and its place in the segment's keys. */
 #define ITEM_INDEX_BYTES 64ULL
 #define FILE_BYTES_GUESS 256ULL
-#define STAGING          3u
+#define STAGING          4u
 /* A source may have half of the buffers out, and one read takes up to 18. */
 #define BUFFERS_MIN       40u
 #define BUFFERS_MAX       512u
@@ -81,8 +83,15 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     b.max_items = tables / (ITEM_INDEX_BYTES + FILE_BYTES_GUESS);
     b.files_bytes = b.max_items * FILE_BYTES_GUESS;
 
+    /* What a merge keeps is copied, a segment of each tier at most. */
+    b.learn_bytes = fb_learn_bytes(b.max_items) + b.dram_segment_bytes +
+                    (c->pmem_bytes ? b.pmem_segment_bytes : 0) +
+                    (c->cache_bytes ? b.nvme_segment_bytes : 0);
+    b.learn_bytes *= fb_evict_find(c->evict)->learns;
+
     /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
-    used = rest + tables + (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
+    used = rest + tables + b.learn_bytes +
+           (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
            b.clients * fb_client_area_bytes() + b.nvme_staging * b.nvme_segment_bytes +
            (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);
     if (used > memory)

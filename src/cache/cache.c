@@ -32,7 +32,7 @@ void fb_cache_config_defaults(struct fb_cache_config *config)
         .block_bytes = 256u << 10,
         .max_fetches = 64,
         .engine = FB_ENGINE_AUTO,
-        .evict = "lru",
+        .evict = "learned",
     };
 }
 
@@ -73,7 +73,7 @@ static void plan_tiers(struct fb_cache *cache, struct fb_store_config *s)
                                                             .segment_bytes = b->pmem_segment_bytes,
                                                             .dir_count = 1,
                                                             .dirs = {c->pmem_dir},
-                                                            .staging = 3,
+                                                            .staging = 4,
                                                             .engine = cache->engine};
     if (c->cache_bytes) {
         struct fb_tier_config *t = &s->tiers[s->tier_count++];
@@ -96,7 +96,7 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     struct fb_store_config s = {.block_bytes = cache->config.block_bytes,
                                 .max_items = cache->budget.max_items,
                                 .files_bytes = cache->budget.files_bytes};
-    int rc;
+    int rc, logged;
 
     rc = fb_engine_create(cache->config.engine, ENGINE_DEPTH, &cache->engine);
     if (rc < 0)
@@ -132,6 +132,13 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
         rc = fb_fill_create(cache, &cache->fill);
     if (rc == 0)
         rc = fb_epochs_create(cache, &cache->epochs);
+    if (rc == 0)
+        rc = fb_learn_create(cache, cache->evict->learns, &cache->learn);
+    if (rc == 0 && cache->config.access_log &&
+        (logged = fb_learn_log(cache->learn, cache->config.access_log, err)) < 0)
+        return logged;
+    if (rc == 0 && !cache->config.no_watch)
+        rc = fb_learn_start(cache->learn);
     if (rc == 0)
         rc = fb_watch_start(cache);
     return rc < 0 ? fb_error_set(err, rc, "cannot start the cache: %s", fb_strerror(rc)) : 0;
@@ -176,12 +183,14 @@ void fb_cache_close(struct fb_cache *cache)
     if (!cache)
         return;
     fb_watch_stop(cache);
+    fb_learn_stop(cache->learn);
     fb_fill_destroy(cache->fill);
     fb_epochs_destroy(cache->epochs);
     if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])
         fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
     fb_place_close(cache);
+    fb_learn_destroy(cache->learn);
     fb_steer_destroy(cache->steer);
     fb_bring_destroy(cache->bring);
     fb_dirs_destroy(cache->dirs);

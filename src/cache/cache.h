@@ -29,6 +29,7 @@
 #include "epoch/follow.h"
 #include "io/buffer.h"
 #include "io/engine.h"
+#include "policy/reuse.h"
 #include "proto/access.h"
 #include "proto/file.h"
 #include "source/source.h"
@@ -60,6 +61,11 @@
  X(FB_CM_ADMIT_DROPPED, "admit_dropped", COUNTER, "", "Items not admitted for want of room")   \
  X(FB_CM_DECLINED, "admit_declined", COUNTER, "", "Items that their stream has no use for")    \
  X(FB_CM_DEMOTED, "demoted", COUNTER, "", "Items moved down a tier")                           \
+ X(FB_CM_KEPT, "kept", COUNTER, "", "Items that stayed when their segments were merged")       \
+ X(FB_CM_TRAININGS, "trainings", COUNTER, "", "Trainings of the model of reuse")               \
+ X(FB_CM_TRAIN_US, "training_microseconds", COUNTER, "", "Time that trainings took")           \
+ X(FB_CM_RANKINGS, "rankings", COUNTER, "", "Rankings of a tier's segments for eviction")      \
+ X(FB_CM_RANK_US, "ranking_microseconds", COUNTER, "", "Time that rankings took")              \
  X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                       \
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring")  \
  X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")    \
@@ -105,9 +111,10 @@ struct fb_cache_config {
     uint64_t segment_bytes; /* 0: chosen per tier */
     unsigned max_fetches;   /* requests to one source at a time */
     enum fb_engine_kind engine;
-    const char *evict; /* policy name */
-    bool no_patterns;  /* keep by `evict` alone, whatever programs do */
-    bool no_watch;     /* tests: do not start the background thread; call fb_cache_tick() */
+    const char *evict;      /* policy name */
+    const char *access_log; /* a file for what is asked for, or NULL */
+    bool no_patterns;       /* keep by `evict` alone, whatever programs do */
+    bool no_watch;          /* tests: do not start the background thread; call fb_cache_tick() */
 };
 
 void fb_cache_config_defaults(struct fb_cache_config *config);
@@ -341,6 +348,23 @@ struct fb_plan_view {
 
 typedef void fb_plan_visit_fn(void *arg, const struct fb_plan_view *view);
 void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg);
+
+/* ---- what is learned about reuse (cache/learn.h) ---- */
+
+struct fb_model_view {
+    unsigned trainings;      /* over restarts; 0: there is no model yet */
+    uint64_t requests;       /* seen, likewise */
+    uint64_t trained_at;     /* the last time, in requests */
+    int64_t trained_wall_ns; /* 0: not since the start */
+    int64_t train_ns;        /* what the last training took, and the last ranking; 0: none yet */
+    int64_t rank_ns;
+    uint64_t bytes;
+    double importance[FB_REUSE_FEATURES]; /* shares of 1 */
+    struct fb_reuse_quality quality;
+};
+
+/* False: this cache does not learn. */
+FB_MUST_CHECK bool fb_cache_model(struct fb_cache *cache, struct fb_model_view *ret_view);
 
 /* ---- warming ---- */
 

@@ -9,6 +9,7 @@
  *     want.c   what the brain wants fetched ahead, as names; fill.c: data sets to have whole
  *     bring.c  brings files that nobody has asked for yet
  *     pipe.c   how long a source takes, and how much it gives
+ *     learn.c  what is learned about reuse, for eviction; the access log
  *     dirs.c   directories that are known; walk.c: whole data sets
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
  *     place.c  which tier an item enters, what leaves, what moves down or up
@@ -30,6 +31,7 @@
 #include "cache/cache.h"
 #include "cache/dirs.h"
 #include "cache/epochs.h"
+#include "cache/learn.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -90,6 +92,8 @@ struct fb_cache {
 
     struct fb_steer *steer;
     struct fb_epochs *epochs;
+    struct fb_learn *learn;
+    uint64_t watched; /* accesses, the background thread's */
     struct fb_dirs *dirs;
     struct fb_bring *bring;
     struct fb_fill *fill; /* NULL: without a background thread */

@@ -7,8 +7,11 @@
  *         what a reader is about to use goes to DRAM in any case, and waits for no disk: what has
  *         to go from there and does not get to the tier below at once is lost
  *     evict(tier):
- *         live items that are current, worth keeping and without another copy move to the next
- *         tier, which evicts in turn when it is full; the rest is forgotten
+ *         learned: the two worst segments of the ranking go, and the better half of their bytes
+ *         stays in this tier, in another segment (cache/learn.h); without a ranking, and with other
+ *         policies: one segment goes
+ *         of what goes, items that are current and without another copy move to the next tier,
+ *         which evicts in turn when it is full; the rest is forgotten
  *     promote(item): a copy in DRAM when there is room without evicting; its place below is kept
  *     save():        at the end of the daemon, DRAM's items move into free room below
  *
@@ -109,105 +112,227 @@ static int append_into_room(struct fb_cache *cache, unsigned tier, const struct 
     return rc;
 }
 
-/* Called by the store as demote() is: an item that goes for good. */
-static void leave(void *arg, const struct fb_victim *victim)
+/* An item goes for good. */
+static void leave(struct fb_cache *cache, const struct fb_item *item)
 {
-    struct fb_cache *cache = arg;
-
-    if (victim->current && !victim->other_copy)
-        fb_steer_gone(cache->steer, &victim->item);
+    fb_steer_gone(cache->steer, item);
+    if (cache->evict->learns)
+        fb_learn_gone(cache->learn, item);
 }
 
-/* Called by the store, from evict_segment, with the admit lock held. */
+/* Whether the item has a place below now. With the admit lock held. */
+static bool send_down(struct demotion *d, const struct fb_victim *victim) FB_NO_TSA
+{
+    struct fb_cache *cache = d->cache;
+    const struct fb_evict_ops *evict = cache->evict;
+    struct fb_item item = victim->item;
+    int rc;
+
+    if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns))
+        return false;
+    if (!item.data)
+        item.data = fb_victim_data(victim);
+    if (!item.data)
+        return false;
+    rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &item, d->until_ns)
+                           : append_evicting(cache, d->tier + 1, &item, d->until_ns);
+    if (rc != 0)
+        fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
+    else if (!take_back(cache, &item, d->evictions))
+        fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
+    return rc == 0;
+}
+
+/* Called by the store, from fb_store_evict(), with the admit lock held. */
 static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
     struct demotion *d = arg;
-    struct fb_cache *cache = d->cache;
-    const struct fb_evict_ops *evict = cache->evict;
-    int rc;
 
-    if (!victim->item.data || victim->other_copy || !victim->current)
+    if (victim->other_copy || !victim->current)
         return;
-    if (evict->keep && !evict->keep(cache->places[d->tier].policy_state, victim, d->now_ns)) {
-        leave(cache, victim);
-        return;
-    }
-    rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &victim->item, d->until_ns)
-                           : append_evicting(cache, d->tier + 1, &victim->item, d->until_ns);
-    if (rc != 0)
-        fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
-    else if (!take_back(cache, &victim->item, d->evictions))
-        fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
-    if (rc != 0)
-        leave(cache, victim);
+    if (!send_down(d, victim))
+        leave(d->cache, &victim->item);
 }
 
-/* Pinned items of a segment that is being emptied, with copies of their bytes. */
-struct rescue {
-    struct fb_cache *cache;
-    struct fb_list items;
+/* ---- what stays ---- */
+
+/* Segments that are being emptied, and copies of the items that stay. */
+struct parting {
+    struct demotion down;
+    const uint64_t *stays; /* keys, in order */
+    size_t stay_count;
+    bool lower; /* there is a tier below */
+    struct fb_list kept;
 };
 
-struct rescued {
+struct kept {
     struct fb_list link;
     struct fb_item item;
+    bool other_copy;
     uint8_t data[];
 };
 
-/* Called by the store as demote() is. */
-static void rescue(void *arg, const struct fb_victim *victim)
+static int by_key(const void *a, const void *b)
 {
-    struct rescue *r = arg;
-    struct rescued *kept;
+    const uint64_t *x = a, *y = b;
 
-    if (!victim->item.data || victim->other_copy || !victim->current ||
-        !fb_steer_is_pinned(r->cache->steer, victim->item.file)) {
-        leave(r->cache, victim);
-        return;
-    }
-    kept = malloc(sizeof *kept + victim->item.length);
-    if (!kept)
-        return;
-    kept->item = victim->item;
-    memcpy(kept->data, victim->item.data, victim->item.length);
-    kept->item.data = kept->data;
-    fb_files_ref(r->cache->files, kept->item.file, 1);
-    fb_list_push_back(&r->items, &kept->link);
+    return *x < *y ? -1 : *x > *y;
 }
 
-/* The last tier has nowhere to send what must stay: it goes into the room that was just made. */
-static int evict_but_pinned(struct fb_cache *cache, unsigned tier, uint32_t segment,
-                            int64_t until_ns)
+static bool must_stay(const struct parting *p, const struct fb_item *item)
 {
-    struct rescue r = {.cache = cache};
+    uint64_t key = fb_item_key(item->file, item->block);
+    struct fb_steer *steer = p->down.cache->steer;
+
+    if (p->stay_count > 0 && bsearch(&key, p->stays, p->stay_count, sizeof key, by_key))
+        return true;
+    /* The last tier has nowhere to send what a user has pinned. */
+    return !p->lower && fb_steer_has_orders(steer) && fb_steer_is_pinned(steer, item->file);
+}
+
+/* False: there is no copy of it. */
+static bool copy_kept(struct parting *p, const struct fb_victim *victim)
+{
+    const uint8_t *data = victim->item.data ? victim->item.data : fb_victim_data(victim);
+    struct kept *kept = data ? malloc(sizeof *kept + victim->item.length) : NULL;
+
+    if (!kept)
+        return false;
+    kept->item = victim->item;
+    kept->item.lane = FB_STORE_KEPT;
+    kept->other_copy = victim->other_copy;
+    memcpy(kept->data, data, victim->item.length);
+    kept->item.data = kept->data;
+    fb_files_ref(p->down.cache->files, kept->item.file, 1);
+    fb_list_push_back(&p->kept, &kept->link);
+    return true;
+}
+
+/* Called by the store as demote() is. */
+static void part(void *arg, const struct fb_victim *victim) FB_NO_TSA
+{
+    struct parting *p = arg;
+
+    if (!victim->current)
+        return;
+    if (must_stay(p, &victim->item) && copy_kept(p, victim))
+        return;
+    if (!victim->other_copy && !(p->lower && send_down(&p->down, victim)))
+        leave(p->down.cache, &victim->item);
+}
+
+/* Into the room that was just made. */
+static void put_back(struct parting *p)
+{
+    struct fb_cache *cache = p->down.cache;
     struct fb_list *it, *tmp;
-    int rc;
 
-    fb_list_init(&r.items);
-    rc = fb_store_evict(cache->store, segment, true, rescue, &r);
-    FB_LIST_FOREACH (it, tmp, &r.items) {
-        struct rescued *kept = FB_LIST_ENTRY(it, struct rescued, link);
+    FB_LIST_FOREACH (it, tmp, &p->kept) {
+        struct kept *kept = FB_LIST_ENTRY(it, struct kept, link);
 
-        if (append_into_room(cache, tier, &kept->item, until_ns) != 0)
+        if (append_into_room(cache, p->down.tier, &kept->item, p->down.until_ns) != 0) {
             fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
+            if (!kept->other_copy)
+                leave(cache, &kept->item);
+        } else if (!take_back(cache, &kept->item, p->down.evictions)) {
+            fb_metric_add(&cache->metrics, FB_CM_KEPT, 1);
+        }
         fb_files_unref(cache->files, kept->item.file, 1);
         free(kept);
     }
+}
+
+/* ---- merging ---- */
+
+struct gathering {
+    struct fb_merge_item *items;
+    struct fb_use *uses;
+    uint64_t *keys;
+    size_t count;
+    size_t room;
+    bool failed;
+};
+
+static void gather(void *arg, uint64_t key, uint32_t length, const struct fb_use *use)
+{
+    struct gathering *g = arg;
+
+    if (g->count == g->room) {
+        size_t room = 2 * g->room + 256;
+        void *items = realloc(g->items, room * sizeof *g->items);
+        void *uses = realloc(g->uses, room * sizeof *g->uses);
+        void *keys = realloc(g->keys, room * sizeof *g->keys);
+
+        g->items = items ? items : g->items;
+        g->uses = uses ? uses : g->uses;
+        g->keys = keys ? keys : g->keys;
+        g->failed = g->failed || !items || !uses || !keys;
+        if (g->failed)
+            return;
+        g->room = room;
+    }
+    g->items[g->count] = (struct fb_merge_item){.size = length, .no = (uint32_t)g->count};
+    g->uses[g->count] = *use;
+    g->keys[g->count++] = key;
+}
+
+/* Turns the keys of all items into those of the items that stay, in order. */
+static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
+{
+    uint64_t *stays = g->failed ? NULL : fb_alloc_array(g->count + 1, sizeof *stays);
+    size_t count = 0;
+
+    if (!stays)
+        return 0;
+    fb_learn_split(cache->learn, g->items, g->uses, g->count, room);
+    for (size_t i = 0; i < g->count; i++)
+        if (g->items[i].stays)
+            stays[count++] = g->keys[g->items[i].no];
+    qsort(stays, count, sizeof *stays, by_key);
+    free(g->keys);
+    g->keys = stays;
+    return count;
+}
+
+/* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
+static int merge(struct fb_cache *cache, struct parting *p) FB_REQUIRES(&cache->admit_lock)
+{
+    unsigned tier = p->down.tier, count = 0;
+    uint32_t victims[FB_GROUPS_MERGE];
+    struct gathering g = {.count = 0};
+    uint64_t bytes = 0;
+    int rc = -EAGAIN;
+
+    while (count < FB_GROUPS_MERGE &&
+           fb_learn_victim(cache->learn, tier, p->down.until_ns, &victims[count])) {
+        size_t before = g.count;
+
+        if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) != 0)
+            continue;
+        for (size_t i = before; i < g.count; i++)
+            bytes += g.items[i].size;
+        count++;
+    }
+    p->stay_count = choose(cache, &g, bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
+    p->stays = g.keys;
+    for (unsigned i = 0; i < count; i++) {
+        int one = fb_store_evict(cache->store, victims[i], false, part, p);
+
+        rc = one == 0 || rc == 0 ? 0 : one;
+    }
+    put_back(p);
+    free(g.items);
+    free(g.uses);
+    free(g.keys);
     return rc;
 }
 
-/* Empties one segment of a tier. -ENOSPC: none can go now. */
-static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
+/* The policy's choice among those that can go. -ENOSPC: none can. */
+static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uint32_t *ret_segment)
 {
     struct fb_tier_place *p = &cache->places[tier];
     uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
-    bool lower = tier + 1 < fb_store_tiers(cache->store);
-    struct demotion d = {.cache = cache,
-                         .tier = tier,
-                         .until_ns = until_ns,
-                         .now_ns = fb_now_ns(),
-                         .evictions = atomic_load(&cache->evictions)};
-    uint32_t free_to_go = 0, pick, victim;
+    uint32_t free_to_go = 0, pick;
 
     for (uint32_t i = 0; i < count; i++)
         if (!p->infos[i].pinned)
@@ -215,16 +340,37 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     do {
         if (free_to_go == 0)
             return -ENOSPC;
-        pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, d.now_ns);
-        victim = p->infos[pick].no;
+        pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, now_ns);
+        *ret_segment = p->infos[pick].no;
         p->infos[pick] = p->infos[--free_to_go];
         /* What a client looks at could not be reused. */
-    } while (fb_store_is_held(cache->store, victim));
-    if (!lower && fb_steer_has_orders(cache->steer))
-        return evict_but_pinned(cache, tier, victim, until_ns);
-    if (!lower)
-        return fb_store_evict(cache->store, victim, false, leave, cache);
-    return fb_store_evict(cache->store, victim, true, demote, &d);
+    } while (fb_store_is_held(cache->store, *ret_segment));
+    return 0;
+}
+
+/* Empties a segment of a tier, or merges some. -ENOSPC: none can go now. */
+static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
+{
+    struct parting p = {.down = {.cache = cache,
+                                 .tier = tier,
+                                 .until_ns = until_ns,
+                                 .now_ns = fb_now_ns(),
+                                 .evictions = atomic_load(&cache->evictions)},
+                        .lower = tier + 1 < fb_store_tiers(cache->store)};
+    uint32_t victim;
+    int rc = -EAGAIN;
+
+    fb_list_init(&p.kept);
+    if (cache->evict->learns)
+        rc = merge(cache, &p);
+    if (rc != -EAGAIN)
+        return rc == -EBUSY ? 0 : rc; /* somebody else has emptied it */
+    rc = choose_one(cache, tier, p.down.now_ns, &victim);
+    if (rc < 0)
+        return rc;
+    rc = fb_store_evict(cache->store, victim, false, part, &p);
+    put_back(&p);
+    return rc;
 }
 
 static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_t until_ns)
@@ -272,10 +418,13 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
     bool memory = fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
     int64_t now_ns = fb_now_ns(), until_ns = soon && memory ? now_ns : now_ns + ADMIT_PATIENCE_NS;
     unsigned tiers = soon && memory ? 1 : fb_store_tiers(cache->store);
+    struct fb_item fresh = *item;
     int rc = FB_STORE_FULL;
 
     if (atomic_load(&cache->evictions) != evictions)
         return;
+    if (cache->evict->learns)
+        fresh.use = fb_learn_fresh(cache->learn);
     if (!soon &&
         !fb_steer_admits(cache->steer, item->file, item->length, fb_place_is_full(cache))) {
         fb_metric_add(&cache->metrics, FB_CM_DECLINED, 1);
@@ -283,10 +432,10 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
     }
     for (unsigned t = 0; t < tiers && rc == FB_STORE_FULL; t++) {
         if (fb_store_has_room(cache->store, t))
-            rc = append_into_room(cache, t, item, until_ns);
+            rc = append_into_room(cache, t, &fresh, until_ns);
     }
     if (rc == FB_STORE_FULL)
-        rc = admit_full(cache, item, until_ns);
+        rc = admit_full(cache, &fresh, until_ns);
     if (rc == 0) {
         if (!take_back(cache, item, evictions))
             fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);

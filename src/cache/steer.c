@@ -368,7 +368,7 @@ void fb_steer_begin(struct fb_steer *steer, int64_t now_ns)
     steer->now_ns = now_ns;
 }
 
-void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
+enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
 {
     uint32_t file = (uint32_t)(access->key >> 32), block = (uint32_t)access->key;
     uint64_t block_bytes = steer->cache->config.block_bytes, at = block * block_bytes;
@@ -382,7 +382,7 @@ void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
     if (access->outcome == FB_ACCESS_FAILED ||
         !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version) ||
         at >= version.size)
-        return;
+        return FB_KEEP_LRU;
     told.item_bytes = fb_min_u64(version.size - at, block_bytes);
     told.fact = (struct fb_fact){
         .time_ns = believable(access->time_ns, steer->now_ns),
@@ -404,6 +404,7 @@ void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
     if (order_for(steer, access->source, path, len, &order))
         answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;
     drop_if_read(steer, answer.keep, access, told.item_bytes, file, told.fact.blocks);
+    return answer.keep;
 }
 
 void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
@@ -468,6 +469,7 @@ static void tell_gone(struct fb_steer *steer)
 static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct stream *s, uint32_t bytes,
                         bool full)
 {
+    uint64_t quota = s ? atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) : 0;
     struct order order;
     enum fb_keep keep;
 
@@ -481,10 +483,13 @@ static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct stream *s,
     } else {
         return true;
     }
-    return keep != FB_KEEP_NEVER &&
-           (!full || !s ||
-            fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
-                           atomic_load_explicit(&s->quota_bytes, memory_order_relaxed), bytes));
+    if (keep == FB_KEEP_NEVER)
+        return false;
+    /* A stream that makes room for itself need not wait until it has a quota. */
+    if (!full || !s || (quota == 0 && keep == FB_KEEP_LRU))
+        return true;
+    return fb_keep_admits(keep, false, atomic_load_explicit(&s->held_bytes, memory_order_relaxed),
+                          quota, bytes);
 }
 
 bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)

@@ -20,6 +20,7 @@
 
 #include "base/attr.h"
 #include "cache/cache.h"
+#include "policy/keep.h"
 
 struct fb_steer;
 
@@ -29,9 +30,10 @@ void fb_steer_destroy(struct fb_steer *steer); /* takes NULL */
 /* Memory that the brain may take, of so much in all. */
 uint64_t fb_steer_bytes(uint64_t memory_bytes);
 
-/* Background thread: a round begins; each access; the end of the round. */
+/* Background thread: a round begins; each access, with the rule that keeps
+ * what was read; the end of the round. */
 void fb_steer_begin(struct fb_steer *steer, int64_t now_ns);
-void fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
+enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
 
 /* Any thread: an item was evicted for room. The caller has a reference to its file. */

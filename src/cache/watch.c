@@ -1,20 +1,24 @@
 /*
  * The background thread: drains access records for the brain, ends waits whose deadline has passed
  * or that were cancelled, keeps file systems above their floor.
+ *
+ * Ten times a second it does all of that; in between it drains records, the more often the more
+ * there are, so that rings do not overflow and what is known of items is not old.
  */
 #include "cache/cache_priv.h"
 #include "core/clock.h"
 #include "core/thread.h"
 
 #define QUICK_NS    (5 * FB_NS_PER_MS) /* while plans are followed, or readers are */
+#define DRAIN_NS    (2 * FB_NS_PER_MS) /* at least between two looks */
+#define DRAIN_AIM   32u                /* records to find then */
 #define FLOOR_EVERY 10                 /* ticks between looks at the file systems */
 #define DRAIN_MAX   65536u             /* records in one tick, so that it ends under any load */
 
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
-    if (access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM)
-        fb_store_touch(cache->store, access->key, access->loc, access->time_ns, NULL);
-    fb_steer_watch(cache->steer, access);
+    cache->watched++;
+    fb_learn_watch(cache->learn, access, fb_steer_watch(cache->steer, access));
     fb_epochs_watch(cache->epochs, access);
 }
 
@@ -84,6 +88,7 @@ static void look(struct fb_cache *cache, bool is_quick)
     fb_epochs_looking(cache->epochs);
     drain(cache, is_quick);
     call_hook(cache);
+    fb_learn_flush(cache->learn);
     fb_epochs_wake(cache->epochs);
     fb_bring_tick(cache->bring);
 }
@@ -96,6 +101,7 @@ void fb_cache_tick(struct fb_cache *cache)
     look(cache, false);
     fb_pipe_tick(cache, now_ns);
     fb_steer_tick(cache->steer, now_ns);
+    fb_learn_tick(cache->learn);
     fb_read_expire(cache, now_ns);
     fb_fetch_expire(cache, now_ns);
     fb_fetch_cancel(cache);
@@ -103,25 +109,38 @@ void fb_cache_tick(struct fb_cache *cache)
     pump_all(cache);
 }
 
-static int64_t next_look(struct fb_cache *cache, int64_t tick_ns)
+/* Until the next look, if records go on coming as these did. */
+static int64_t pause_ns(uint64_t records, int64_t took_ns)
+{
+    int64_t pause = records > 0 ? took_ns / (int64_t)records * DRAIN_AIM : FB_TICK_NS;
+
+    return pause < DRAIN_NS ? DRAIN_NS : pause > FB_TICK_NS ? FB_TICK_NS : pause;
+}
+
+static int64_t next_look(struct fb_cache *cache, int64_t tick_ns, int64_t records_ns)
 {
     bool is_quick = fb_epochs_are_followed(cache->epochs) || fb_bring_is_active(cache->bring);
-    int64_t quick_ns = fb_now_ns() + QUICK_NS;
+    int64_t quick_ns = is_quick ? fb_now_ns() + QUICK_NS : tick_ns;
 
-    return is_quick && quick_ns < tick_ns ? quick_ns : tick_ns;
+    quick_ns = quick_ns < records_ns ? quick_ns : records_ns;
+    return quick_ns < tick_ns ? quick_ns : tick_ns;
 }
 
 static void *watch_run(void *arg)
 {
     struct fb_cache *cache = arg;
-    int64_t tick_ns = fb_now_ns() + FB_TICK_NS;
+    int64_t tick_ns = fb_now_ns() + FB_TICK_NS, last_ns = fb_now_ns(), next_ns = tick_ns;
+    uint64_t watched = 0;
     unsigned ticks = 0;
 
     fb_mutex_lock(&cache->watch_lock);
     while (!cache->watch_stop) {
-        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, next_look(cache, tick_ns));
+        int64_t now_ns;
+
+        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, next_look(cache, tick_ns, next_ns));
         fb_mutex_unlock(&cache->watch_lock);
-        if (fb_now_ns() < tick_ns) {
+        now_ns = fb_now_ns();
+        if (now_ns < tick_ns) {
             look(cache, true);
         } else {
             fb_cache_tick(cache);
@@ -129,6 +148,9 @@ static void *watch_run(void *arg)
                 fb_place_tick(cache);
             tick_ns = fb_now_ns() + FB_TICK_NS;
         }
+        next_ns = now_ns + pause_ns(cache->watched - watched, now_ns - last_ns);
+        last_ns = now_ns;
+        watched = cache->watched;
         fb_mutex_lock(&cache->watch_lock);
     }
     fb_mutex_unlock(&cache->watch_lock);

@@ -31,6 +31,7 @@
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
  X(FB_RANK_DIRS, 37, "listings of directories that are known")                              \
  X(FB_RANK_ADMIT, 40, "open segments: where the next item goes, and the choice of victims") \
+ X(FB_RANK_LEARN, 45, "what is learned about reuse, and the ranking of segments")           \
  X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
  X(FB_RANK_GUARD, 52, "who else may be reading a segment of DRAM")                          \
  X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \

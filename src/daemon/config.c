@@ -94,8 +94,10 @@ static const struct fb_setting table[] = {
         "Unit of writing and eviction; 0: by the size of each tier, at most 16M"),
     ROW("max-fetches", 0, UINT, max_fetches, "64", NULL, "N", group_cache,
         "Reads that are sent to one source at a time"),
-    ROW("evict", 0, CHOICE, evict, "lru", FB_EVICT_NAMES, NULL, group_cache,
+    ROW("evict", 0, CHOICE, evict, "learned", FB_EVICT_NAMES, NULL, group_cache,
         "What leaves a full tier first"),
+    ROW("access-log", 0, STRING, access_log, NULL, NULL, "FILE", group_cache,
+        "Write down what is asked for, 24 bytes each, for `forebay sim`"),
     ROW("engine", 0, CHOICE, engine, "auto", "auto|uring|threads", NULL, group_cache,
         "How the disk is read and written: io_uring, or threads where that is forbidden"),
 

@@ -66,6 +66,7 @@ struct fb_config {
     uint64_t segment_bytes;
     uint64_t max_fetches;
     unsigned evict;
+    char *access_log;
     unsigned engine; /* enum fb_engine_kind */
 
     bool foreground;

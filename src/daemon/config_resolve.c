@@ -277,6 +277,10 @@ static int resolve_path(const char *name, char **field, struct fb_error *err)
 
 static int resolve_log(struct fb_config *c, struct fb_error *err)
 {
+    int rc = resolve_path("access-log", &c->access_log, err);
+
+    if (rc)
+        return rc;
     if (c->log_file && *c->log_file)
         return resolve_path("log-file", &c->log_file, err);
     if (c->foreground)

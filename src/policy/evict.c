@@ -3,6 +3,7 @@
 #include <string.h>
 
 static const struct fb_evict_ops *const policies[] = {
+    &fb_evict_learned,
     &fb_evict_fifo,
     &fb_evict_lru,
 };

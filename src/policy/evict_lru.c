@@ -17,8 +17,8 @@ static int64_t last_use(const struct fb_segment_info *s)
     return s->last_access_ns > s->opened_ns ? s->last_access_ns : s->opened_ns;
 }
 
-static uint32_t lru_victim(void *state, const struct fb_segment_info *segments, uint32_t count,
-                           int64_t now_ns)
+uint32_t fb_evict_lru_victim(void *state, const struct fb_segment_info *segments, uint32_t count,
+                             int64_t now_ns)
 {
     uint32_t best = 0;
 
@@ -39,5 +39,5 @@ static uint32_t lru_victim(void *state, const struct fb_segment_info *segments, 
 const struct fb_evict_ops fb_evict_lru = {
     .name = "lru",
     .help = "least recently used",
-    .victim = lru_victim,
+    .victim = fb_evict_lru_victim,
 };

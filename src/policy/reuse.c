@@ -97,6 +97,7 @@ struct fb_reuse {
     size_t row_count;
     struct fb_reuse_quality quality;
     struct fb_reuse_quality judged; /* by fit(), to be taken over by adopt() */
+    float left;                     /* at prepare(), of what was seen at the last training */
     unsigned trainings;
     uint64_t trained_at; /* in requests */
     uint32_t trained;    /* when */
@@ -477,6 +478,7 @@ bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
         make_ghosts(reuse, cached);
     rebuild(reuse, FORGET * reuse->turnover);
     add_open(reuse);
+    reuse->left = left_since(reuse);
     reuse->row_count = fill_rows(reuse, &back);
     reuse->due = reuse->now + until_next(reuse);
     return back >= BACK_MIN;
@@ -578,9 +580,10 @@ static double loss(double hazard, double seen, double back)
 
 /* Open intervals fade as closed ones do, so what was seen since the last training is the difference
  * to what is left of what had been seen then. */
-static void judge_row(struct fb_reuse *r, unsigned row, const double by_age[AGES], float left)
+static void judge_row(struct fb_reuse *r, unsigned row, const double by_age[AGES])
 {
     const size_t first = (size_t)row * AGES;
+    const float left = r->left;
     float hazard[AGES];
     double sum = 0;
 
@@ -603,7 +606,7 @@ static void judge_row(struct fb_reuse *r, unsigned row, const double by_age[AGES
 /* The model that is about to be replaced, on what has come since. */
 static void judge(struct fb_reuse *r)
 {
-    float left = left_since(r);
+    const float left = r->left;
     double seen[AGES] = {0};
     double by_age[AGES] = {0};
 
@@ -616,7 +619,7 @@ static void judge(struct fb_reuse *r)
     r->judged = (struct fb_reuse_quality){r->quality.observations * left, r->quality.loss * left,
                                           r->quality.loss_by_age * left};
     for (unsigned row = 0; row < HISTORIES * SIZES; row++)
-        judge_row(r, row, by_age, left);
+        judge_row(r, row, by_age);
 }
 
 int fb_reuse_fit(struct fb_reuse *reuse, struct fb_boost **ret_model)

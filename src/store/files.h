@@ -77,6 +77,8 @@ const struct fb_version *fb_files_version(const struct fb_files *files, uint32_t
 const char *fb_files_path(const struct fb_files *files, uint32_t id, size_t *ret_len);
 uint16_t fb_files_source(const struct fb_files *files, uint32_t id);
 uint64_t fb_files_path_hash(const struct fb_files *files, uint32_t id);
+/* A number of source, path and version: the same after a restart. */
+uint64_t fb_files_identity(const struct fb_files *files, uint32_t id);
 void fb_files_attr(struct fb_files *files, uint32_t id, struct fb_attr *ret_attr);
 int64_t fb_files_valid_until(const struct fb_files *files, uint32_t id);
 void fb_files_set_valid_until(struct fb_files *files, uint32_t id, int64_t until_ns);
@@ -87,6 +89,10 @@ uint32_t fb_files_generation(const struct fb_files *files, uint32_t id);
  * does. ret_path has FB_PATH_MAX bytes. */
 bool fb_files_peek(struct fb_files *files, uint32_t id, uint16_t source, char *ret_path,
                    size_t *ret_len, struct fb_version *ret_version);
+
+/* As peek(), the identity alone. */
+bool fb_files_peek_identity(struct fb_files *files, uint32_t id, uint16_t source,
+                            uint64_t *ret_identity);
 
 /* Items that came into (1) or left (-1) the index. Called under the index's lock, whose rank is
  * above FILES: these are atomic adds. Coming needs a reference, or another item. A record whose

@@ -34,6 +34,13 @@ uint64_t fb_files_path_hash(const struct fb_files *files, uint32_t id)
     return fb_files_at(files, id)->path_hash;
 }
 
+uint64_t fb_files_identity(const struct fb_files *files, uint32_t id)
+{
+    const struct fb_layout_file *f = fb_files_at(files, id);
+
+    return fb_mix64(f->path_hash ^ fb_version_hash(&f->version));
+}
+
 /* TSan builds take the lock. */
 static bool attr_try(const struct fb_layout_file *f, struct fb_attr *ret)
 {
@@ -87,6 +94,19 @@ bool fb_files_peek(struct fb_files *files, uint32_t id, uint16_t source, char *r
         *ret_len = f->path_len;
         *ret_version = f->version;
     }
+    fb_mutex_unlock(&files->lock);
+    return is;
+}
+
+bool fb_files_peek_identity(struct fb_files *files, uint32_t id, uint16_t source,
+                            uint64_t *ret_identity)
+{
+    bool is;
+
+    fb_mutex_lock(&files->lock);
+    is = fb_slab_is_record(&files->slab, id) && fb_files_at(files, id)->source == source;
+    if (is)
+        *ret_identity = fb_files_identity(files, id);
     fb_mutex_unlock(&files->lock);
     return is;
 }
