@@ -332,7 +332,7 @@ const struct cli_command cli_sim = {
         "TRACE is in one of the formats below, as it is or compressed with gzip or zstd; - is "
         "standard input. Its format is found by its name or its first bytes. Sizes in percent are "
         "of the bytes of all objects in the trace (of their number with --ignore-size); 0.1%..100% "
-        "is a whole curve. belady and belady-size know the future: no cache can do better.\n\n"
+        "is a whole curve. belady, belady-size and glcache-oracle know the future: no cache can.\n\n"
         "The trace is never held in memory: that grows with the number of objects, by less than "
         "64 bytes each for fifo, lru, clock, sieve and s3fifo. For a trace of billions, --sample "
         "1% replays one object in a hundred, and says how far off that may be. requests/s is for "
