@@ -21,10 +21,18 @@
 #define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
 
 /* What is still at hand need not be fetched when somebody reads it. */
-static void give_bytes(const struct fb_s3_file *file, struct fb_source_job *job)
+static void give_bytes(struct fb_s3_file *file, struct fb_source_job *job)
 {
-    if (file->sent > 0 || file->size == 0 || file->attr.version.size != file->size)
+    if (file->size == 0 || file->attr.version.size != file->size)
         return;
+    if (file->sent > 0) {
+        if (file->whole_len == file->size) {
+            job->data = fb_steal(file->whole);
+            job->data_len = file->whole_len;
+        }
+        fb_s3_file_drop_whole(file);
+        return;
+    }
     job->data = malloc((size_t)file->size);
     if (!job->data)
         return;

@@ -47,6 +47,8 @@ struct fb_s3_file {
     uint64_t size, sent;
     char *buffer;
     size_t room;
+    char *whole; /* what was sent, for the cache, as long as it is not too much */
+    size_t whole_len;
 
     enum fb_s3_upload_state upload;
     char upload_id[FB_S3_UPLOAD_ID_MAX + 1];
@@ -93,6 +95,8 @@ FB_MUST_CHECK int fb_s3_file_make_room(struct fb_s3_file *file, size_t need);
 
 /* Once and for all: what was sent is aborted. */
 void fb_s3_file_fail(struct fb_s3_file *file, int error);
+/* What was kept of it for the cache is not. */
+void fb_s3_file_drop_whole(struct fb_s3_file *file);
 /* Sends file->call. */
 void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call));
 FB_MUST_CHECK int fb_s3_upload_begin(struct fb_s3_file *file);

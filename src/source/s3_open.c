@@ -102,6 +102,7 @@ static void file_free(struct fb_s3_file *file)
 {
     fb_list_remove(&file->link);
     file->s3->upload_bytes -= file->room;
+    fb_s3_file_drop_whole(file);
     free(file->buffer);
     free(file->body);
     free(file->etags);

@@ -55,6 +55,7 @@ struct fb_s3 {
     struct fb_s3_kept *kept;
     struct fb_s3_seen *seen;
     uint64_t upload_bytes; /* buffered by files */
+    uint64_t whole_bytes;  /* kept by them beside, for the cache */
     unsigned orphans;      /* aborts of uploads that nobody waits for */
     bool ending;
 };

@@ -10,7 +10,9 @@
 #include "core/mem.h"
 #include "source/s3_file.h"
 
-#define SLOW_BYTES (1u << 20) /* a second for so many */
+#define SLOW_BYTES (1u << 20)    /* a second for so many */
+#define WHOLE_MAX  (32ULL << 20) /* bytes of a file that are kept for the cache */
+#define WHOLES_MAX (64ULL << 20) /* and of all together */
 
 /* What is written goes off while nobody waits, so it has the source's deadline, and the time that a
  * slow line takes for all that is on its way. `more`: bytes that the server has to look at. */
@@ -51,6 +53,7 @@ void fb_s3_file_fail(struct fb_s3_file *file, int error)
 
     if (file->error == 0)
         file->error = error;
+    fb_s3_file_drop_whole(file);
     FB_LIST_FOREACH (it, tmp, &file->parts) {
         struct fb_s3_part *part = FB_LIST_ENTRY(it, struct fb_s3_part, link);
 
@@ -162,12 +165,43 @@ static struct fb_s3_part *part_new(struct fb_s3_file *file, uint64_t copied)
     return part;
 }
 
+void fb_s3_file_drop_whole(struct fb_s3_file *file)
+{
+    file->s3->whole_bytes -= file->whole_len;
+    file->whole_len = 0;
+    free(fb_steal(file->whole));
+}
+
+/* The version that bytes can be cached under is known when all have been sent: until then those of
+ * a file that is not too long are kept. */
+static void keep_whole(struct fb_s3_file *file)
+{
+    size_t len = (size_t)(file->size - file->sent);
+    char *whole;
+
+    /* Something before is missing: the object as it was, or it was too much. */
+    if (file->whole_len != file->sent)
+        return;
+    whole = file->size <= WHOLE_MAX && file->s3->whole_bytes + len <= WHOLES_MAX
+                ? realloc(file->whole, (size_t)file->size)
+                : NULL;
+    if (!whole) {
+        fb_s3_file_drop_whole(file);
+        return;
+    }
+    memcpy(whole + file->whole_len, file->buffer, len);
+    file->whole = whole;
+    file->whole_len += len;
+    file->s3->whole_bytes += len;
+}
+
 int fb_s3_upload_part(struct fb_s3_file *file)
 {
     struct fb_s3_part *part = part_new(file, 0);
 
     if (!part)
         return -ENOMEM;
+    keep_whole(file);
     part->data = fb_steal(file->buffer);
     part->room = file->room;
     part->call.body = part->data;

@@ -224,6 +224,15 @@ def refused(source, server, *flags, name="refused", env=None, region="default"):
     return said
 
 
+def peak(pid):
+    """Bytes of memory that the process had at most."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+        for line in f:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    raise Failure("no VmHWM")
+
+
 def in_parallel(action, names):
     """All at once, as each mostly waits; all that went wrong is told."""
     wrong = []
