@@ -207,7 +207,7 @@ void fb_publish(struct fb_change *change, const struct fb_source_job *job)
     if (!handle->direct || job->result < 0 || job->attr.mode == 0)
         return;
     path = fb_node_path(mount, handle->id, buf, NULL);
-    if (!path)
+    if (!path || !fb_handle_publishes(handle, &job->attr.version))
         return;
     /* The name leads to the new version from now on. */
     fb_live_unname(mount, handle->id);

@@ -242,8 +242,9 @@ struct fb_handle {
     uint32_t id; /* the node */
     bool direct; /* as the source says */
     bool append;
-    _Atomic bool written;  /* something was */
-    uint32_t process;      /* who opened it, when direct */
+    _Atomic bool written; /* something was */
+    uint32_t process;     /* who opened it, when direct */
+    struct fb_version published;
     _Atomic uint32_t refs; /* the open file, and requests of others that use it */
 };
 
@@ -276,6 +277,8 @@ FB_MUST_CHECK int fb_live_create(struct fb_handle *handle, const char *path,
                                  const struct fb_attr *attr, uint32_t *ret_id);
 /* Its name leads elsewhere from now on. */
 void fb_live_unname(struct fb_mount *mount, uint32_t id);
+/* What the handle wrote is this version now; false: and everybody was told before. */
+FB_MUST_CHECK bool fb_handle_publishes(struct fb_handle *handle, const struct fb_version *version);
 /* No longer open by this handle; also when it made nothing live. */
 void fb_live_close(struct fb_handle *handle);
 /* The kernel does not know the node any more. */

@@ -524,6 +524,17 @@ struct fb_handle *fb_handle_new(struct fb_mount *mount, const struct fb_source_j
     return handle;
 }
 
+bool fb_handle_publishes(struct fb_handle *handle, const struct fb_version *version)
+{
+    bool other;
+
+    fb_mutex_lock(&handle->mount->lives_lock);
+    other = !fb_version_equal(&handle->published, version);
+    handle->published = *version;
+    fb_mutex_unlock(&handle->mount->lives_lock);
+    return other;
+}
+
 void fb_handle_get(struct fb_handle *handle)
 {
     /* Relaxed: whoever takes a reference has one, or the lock. */
