@@ -69,7 +69,7 @@ static size_t job_at(const struct fb_job_mix *mix, unsigned number)
 {
     size_t i = 0;
 
-    while (mix->jobs[i].number != number)
+    while (i + 1 < mix->job_count && mix->jobs[i].number != number)
         i++;
     return i;
 }
@@ -112,7 +112,7 @@ struct comparison {
 static int compare(const struct bench *b, const struct comparison *c)
 {
     FB_AUTO_FREE struct figure *f = fb_alloc(sizeof *f);
-    double hits[LINES_MAX][POINTS_MAX];
+    double hits = 0;
     int rc = f ? 0 : -ENOMEM;
 
     if (rc < 0)
@@ -136,8 +136,8 @@ static int compare(const struct bench *b, const struct comparison *c)
         f->x[j] = c->jobs[j];
         printf("\n%2u %-23.23s", job->number, job->name);
         for (size_t i = 0; rc == 0 && i < f->lines; i++) {
-            rc = run_alone(b, job->number, &c->systems[i], cache, &f->y[i][j], &hits[i][j]);
-            printf(" %9.1f s %4.0f%%", f->y[i][j], hits[i][j] * 100);
+            rc = run_alone(b, job->number, &c->systems[i], cache, &f->y[i][j], &hits);
+            printf(" %9.1f s %4.0f%%", f->y[i][j], hits * 100);
         }
     }
     printf("\n\n");
@@ -439,7 +439,7 @@ static int figure_17(const struct bench *b)
                                    .cache_bytes = (uint64_t)(0.35 * (double)b->world->bytes),
                                    .seed = b->seed};
         struct fb_jobs_outcome o;
-        double bytes;
+        double bytes = 0;
 
         system.nodes_max = nodes[i];
         rc = feed_cost(nodes[i], &f->y[0][i], &bytes);

@@ -98,6 +98,9 @@ static const struct fb_setting table[] = {
         "What leaves a full tier first"),
     ROW("access-log", 0, STRING, access_log, NULL, NULL, "FILE", group_cache,
         "Write down what is asked for, 24 bytes each, for `forebay sim`"),
+    ROW("patterns", 0, BOOL, patterns, "yes", NULL, NULL, group_cache,
+        "Find out how data sets are read, and fetch and keep accordingly; --no-patterns keeps by "
+        "--evict alone"),
     ROW("engine", 0, CHOICE, engine, "auto", "auto|uring|threads", NULL, group_cache,
         "How the disk is read and written: io_uring, or threads where that is forbidden"),
 

@@ -67,6 +67,7 @@ struct fb_config {
     uint64_t max_fetches;
     unsigned evict;
     char *access_log;
+    bool patterns;
     unsigned engine; /* enum fb_engine_kind */
 
     bool foreground;

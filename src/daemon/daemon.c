@@ -205,6 +205,7 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     cache.evict =
         fb_evict_find(fb_config_choice(FB_EVICT_NAMES, c->evict, evict, sizeof evict))->name;
     cache.access_log = c->access_log && *c->access_log ? c->access_log : NULL;
+    cache.no_patterns = !c->patterns;
     rc = fb_cache_open(&cache, &d->cache, err);
     if (rc)
         return fb_error_set(err, rc, "cannot open the cache in %s: %s", fb_config_home(c),

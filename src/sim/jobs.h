@@ -64,9 +64,9 @@ struct fb_job_phase {
 };
 
 struct fb_job {
-    unsigned number; /* the paper's */
     const char *name;
     const char *pattern; /* what the paper calls it */
+    unsigned number;     /* the paper's */
     unsigned phases;
     struct fb_job_phase phase[FB_JOB_PHASES];
     double tail_s; /* computed on what was read, after it */

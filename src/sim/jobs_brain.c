@@ -454,7 +454,7 @@ static void list_set(struct cache *c, struct fb_jobs_run *run, struct fill *fill
 {
     char path[PATH_BYTES];
     size_t len = fb_streams_path(fb_brain_streams(c->brain), node, path, sizeof path);
-    uint32_t first, end, dirs = 0;
+    uint32_t first, end, requests, dirs = 0;
 
     *fill = (struct fill){.node = node, .listed_s = INFINITY};
     if (len >= sizeof path || !fb_jobs_below(c->world, path, len, &first, &end))
@@ -465,8 +465,8 @@ static void list_set(struct cache *c, struct fb_jobs_run *run, struct fill *fill
         dirs = 1;
     fill->first = fill->next = c->world->files[first].first_item;
     fill->end = c->world->files[end].first_item;
-    fill->listed_s =
-        now_s + fb_jobs_fetch_time(run) * (1 + (dirs + (end - first) / 1000) / LISTERS);
+    requests = 1 + dirs + (end - first) / 1000;
+    fill->listed_s = now_s + fb_jobs_fetch_time(run) * ceil((double)requests / LISTERS);
 }
 
 static void plan_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream, double now_s)

@@ -17,6 +17,7 @@
 
 #define SLACK_BYTES 1.0  /* of rounding */
 #define TIME_WEIGHT 0.05 /* of the last fetch in the mean */
+#define BUSY        4    /* answers that share the pipe */
 #define SPARED      2    /* connections that only demand may take */
 
 struct fb_jobs_source fb_jobs_source_default(void)
@@ -170,7 +171,8 @@ static void begin_what_may(struct fb_jobs_run *run)
         take(run, &run->ahead, at);
         begin(run, at);
     }
-    while (ops && ops->idle && !run->ahead.head && room_ahead(run) > 0) {
+    /* What nobody waits for does not take bandwidth from what somebody does. */
+    while (ops && ops->idle && !run->ahead.head && run->sending < BUSY && room_ahead(run) > 0) {
         uint32_t item = ops->idle(run->setup.cache, run);
 
         if (item == FB_JOBS_NONE)

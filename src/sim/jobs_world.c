@@ -94,11 +94,17 @@ int fb_jobs_world_new(const struct fb_job_mix *mix, struct fb_jobs_world **ret_w
     w->set_file[mix->set_count] = w->file_count;
     w->files[w->file_count].first_item = w->item_count;
     w->item_file = fb_alloc_array(w->item_count, sizeof *w->item_file);
-    if (!w->item_file)
+    w->item_bytes = fb_alloc_array(w->item_count, sizeof *w->item_bytes);
+    if (!w->item_file || !w->item_bytes)
         goto fail;
     for (uint32_t f = 0; f < w->file_count; f++) {
-        for (uint32_t b = 0; b < w->files[f].blocks; b++)
-            w->item_file[w->files[f].first_item + b] = f;
+        const struct fb_jobs_file *file = &w->files[f];
+
+        for (uint32_t b = 0; b < file->blocks; b++) {
+            w->item_file[file->first_item + b] = f;
+            w->item_bytes[file->first_item + b] =
+                (uint32_t)fb_min_u64(file->bytes - (uint64_t)b * FB_JOB_BLOCK, FB_JOB_BLOCK);
+        }
     }
     *ret_world = w;
     return 0;
@@ -114,17 +120,10 @@ void fb_jobs_world_free(struct fb_jobs_world *w)
         return;
     free(w->files);
     free(w->item_file);
+    free(w->item_bytes);
     free(w->set_file);
     free(w->names);
     free(w);
-}
-
-uint32_t fb_jobs_item_bytes(const struct fb_jobs_world *w, uint32_t item)
-{
-    const struct fb_jobs_file *f = &w->files[w->item_file[item]];
-    uint64_t before = (uint64_t)(item - f->first_item) * FB_JOB_BLOCK;
-
-    return (uint32_t)fb_min_u64(f->bytes - before, FB_JOB_BLOCK);
 }
 
 uint64_t fb_jobs_set_bytes(const struct fb_jobs_world *w, uint32_t set)

@@ -26,6 +26,7 @@ struct fb_jobs_world {
     struct fb_jobs_file *files; /* one more than there are, where items end */
     uint32_t file_count;
     uint32_t *item_file;
+    uint32_t *item_bytes;
     uint32_t item_count;
     uint32_t *set_file; /* first of each set, and the end */
     uint64_t bytes;
@@ -35,7 +36,10 @@ struct fb_jobs_world {
 FB_MUST_CHECK int fb_jobs_world_new(const struct fb_job_mix *mix, struct fb_jobs_world **ret_world);
 void fb_jobs_world_free(struct fb_jobs_world *world);
 
-uint32_t fb_jobs_item_bytes(const struct fb_jobs_world *world, uint32_t item);
+static inline uint32_t fb_jobs_item_bytes(const struct fb_jobs_world *world, uint32_t item)
+{
+    return world->item_bytes[item];
+}
 
 /* Bytes of all files of a set. */
 uint64_t fb_jobs_set_bytes(const struct fb_jobs_world *world, uint32_t set);
