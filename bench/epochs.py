@@ -145,7 +145,7 @@ class Training(Bench):
     def prepare(self):
         self.files = 12000 if self.plan.rounds == 1 else 40000
         data_bytes = self.files * self.plan.file_bytes
-        self.workers = (1, 4) if self.plan.rounds == 1 else (1, 2, 4, 16)
+        self.workers = (1,) if self.plan.rounds == 1 else (1, 2, 4, 16)
         # What program and page cache, or program and daemon, have together.
         self.limit = max(data_bytes // 2, 512 << 20)
         self.groups = {}

@@ -1,15 +1,17 @@
 /*
  * forebay bench seeds: is the seed found, is none found where there is none, and how fast.
  *
- * A trial makes a shuffle of random size, seed and readers, and feeds what the rank's first worker
- * reads, an access at a time, until the search believes something or 64 accesses are over. The data
- * set has two orders, of which the search is not told which is right.
+ * A trial makes a shuffle of random size, seed and readers, and picks a worker of the rank's loader:
+ * is the seed known, and where that worker is in the epoch, by its first 64 accesses? As in the
+ * daemon, which sees all processes of a loader, what the first worker reads is searched, an access
+ * at a time, and the other is placed by what was found. The data set has two orders, of which the
+ * search is not told which is right.
  *
  * The other streams are of seven kinds: random draws with replacement; a permutation by a generator
  * that is not torch's; in order; strided; from a shuffle buffer; skewed; and the torch shuffle of a
  * seed beyond those searched. Each is searched to the end. In every tenth trial, what another
- * worker of the rank reads is searched, too: the seed is not to be found from its accesses; it must
- * be the right one or none.
+ * worker of the rank reads is searched alone, too: the seed is not to be found from its accesses;
+ * it must be the right one or none.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -147,10 +149,33 @@ static void search_other(const struct job *job, struct fb_rand *rand, struct tal
     fb_seed_search_free(s);
 }
 
+/* A worker that reads enough to be judged by. */
+static uint32_t some_worker(const struct job *job, struct fb_rand *rand)
+{
+    uint32_t worker = (uint32_t)fb_rand_below(rand, job->split.workers);
+    uint64_t k;
+
+    return fb_split_worker_sample(&job->split, worker, FB_SEED_ENOUGH, &k) ? worker : 0;
+}
+
+/* A worker placed by what is believed of the first. Returns its accesses, 0: in vain. */
+static unsigned place_worker(const struct job *job, uint32_t worker, struct fb_seed_search *s)
+{
+    struct fb_seed_belief first = *fb_seed_search_belief(s);
+    unsigned accesses;
+
+    fb_seed_search_restart(s, &first);
+    accesses = search_worker(job, worker, s);
+    return accesses && fb_seed_search_belief(s)->start == (uint64_t)worker * job->split.batch
+               ? accesses
+               : 0;
+}
+
 static int run_trial(struct fb_rand *rand, uint64_t number, struct tally *t)
 {
     struct job job;
     struct fb_seed_search *s;
+    uint32_t worker;
     unsigned accesses;
 
     if (make_job(rand, &job) != 0)
@@ -158,7 +183,10 @@ static int run_trial(struct fb_rand *rand, uint64_t number, struct tally *t)
     s = open_search(job.spec.count, 2);
     if (!s)
         return -1;
+    worker = some_worker(&job, rand);
     accesses = search_worker(&job, 0, s);
+    if (accesses && worker > 0 && is_right(&job, fb_seed_search_belief(s)))
+        accesses = place_worker(&job, worker, s);
     if (!accesses)
         t->missed++;
     else if (is_right(&job, fb_seed_search_belief(s)))
