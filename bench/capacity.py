@@ -4,8 +4,8 @@
     capacity.py [--files N] [--svg FILE]
 
 Epochs of a shuffled data set behind a source of 150 ms and 1 Gbit/s, files of 100 KiB, batches of
-128, four workers, a GPU that takes 50 ms a batch; caches of 10 to 100% of the set; the mean of epochs
-2 and 3. What is cached costs nothing. Layouts:
+128, four workers, a GPU that takes 50 ms a batch; caches of 10 to 100% of the set; the mean of
+epochs 2 and 3. What is cached costs nothing. Layouts:
 
     lru        the least recently used file goes; misses are fetched by the worker that wants them
     uniform    what came first stays; misses as with lru
@@ -15,9 +15,9 @@ Epochs of a shuffled data set behind a source of 150 ms and 1 Gbit/s, files of 1
                this one is over
     plan       Forebay's: the same files stay, the rest is fetched in order, ahead
 
-Without a plan a worker waits for each of its files; with one, 256 MiB are fetched ahead, as many at a
-time as 64 requests. Prints a table: bytes of the source an epoch, as a share of the set, and seconds
-that the GPU waits.
+Without a plan a worker waits for each of its files; with one, 256 MiB are fetched ahead, 64 files
+at a time. Prints a table: bytes of the source an epoch, as a share of the set, and seconds that the
+GPU waits.
 """
 import argparse
 import collections
@@ -150,7 +150,8 @@ def simulate(files, percent):
     return result
 
 
-COLOURS = {"lru": "#999999", "uniform": "#1f77b4", "halves": "#ff7f0e", "first": "#9467bd", "plan": "#2ca02c"}
+COLOURS = {"lru": "#999999", "uniform": "#1f77b4", "halves": "#ff7f0e", "first": "#9467bd",
+           "plan": "#2ca02c"}
 
 
 def panel(table, which, left, title, top):

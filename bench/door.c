@@ -2,10 +2,11 @@
  * bench/door.c - epochs of a shuffled data set read at the door of the cache, with a plan or
  * without.
  *
- *     door --dir DIR [--items N] [--item BYTES] [--readers N] [--epochs N] [--memory BYTES] [--plan 0]
+ *     door --dir DIR [--items N] [--item BYTES] [--readers N] [--epochs N] [--memory BYTES]
+ *          [--plan 0]
  *
- * All items are on the NVMe tier, and DRAM holds a part of them only. Reader w of W is worker w of a
- * loader: it copies its batches, file by file, one at a time. Prints the time of the best epoch
+ * All items are on the NVMe tier, and DRAM holds a part of them only. Reader w of W is worker w of
+ * a loader: it copies its batches, file by file, one at a time. Prints the time of the best epoch
  * after the first, and how much of it came from DRAM. The first run in a directory fills it.
  */
 #include <pthread.h>

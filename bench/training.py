@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""bench/training.py - epochs of a shuffled data set through a torch DataLoader; prints JSON, one time
-an epoch.
+"""bench/training.py - epochs of a shuffled data set through a torch DataLoader; prints JSON, one
+time an epoch.
 
     training.py DIR --list FILE --workers N [--epochs N] [--batch N] [--seed N] [--plan]
                 [--fast DIR2] [--no-io]

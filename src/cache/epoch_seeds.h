@@ -16,7 +16,8 @@
  * Worker 0 of a rank can be found alone, the others only after it: they begin far into the epoch,
  * where a seed costs a thousand times as much to try.
  *
- * One thread, which also lists; the long search is done at idle priority. Lock: FB_RANK_SEEDS, for what processes have read.
+ * One thread, which also lists; the long search is done at idle priority. Lock: FB_RANK_SEEDS, for
+ * what processes have read.
  */
 #ifndef FB_CACHE_EPOCH_SEEDS_H
 #define FB_CACHE_EPOCH_SEEDS_H

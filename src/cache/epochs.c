@@ -182,7 +182,7 @@ static int add(struct fb_epochs *e, uint16_t source, char *uri, const char *dir,
 {
     uint64_t bytes = plan_bytes(names, &order->spec.split);
     uint64_t most = fb_epochs_bytes(e->cache->config.memory_bytes);
-    struct fb_planned *p;
+    struct fb_planned *p = NULL;
     int rc;
 
     if (taken_bytes(e) + bytes > most) {
@@ -196,7 +196,7 @@ static int add(struct fb_epochs *e, uint16_t source, char *uri, const char *dir,
         return rc;
     }
     rc = planned_new(names, order, &p, err);
-    if (rc < 0) {
+    if (rc < 0 || !p) {
         free(uri);
         return rc;
     }
@@ -338,13 +338,13 @@ static int resume(struct fb_epochs *e, unsigned number, uint16_t source)
 {
     struct fb_error err = {""};
     struct fb_saved_plan saved;
-    struct fb_planned *p;
+    struct fb_planned *p = NULL;
     int rc = fb_plan_load(e->dir_fd, number, true, &saved);
 
     if (rc < 0)
         return rc;
     rc = planned_new(fb_steal(saved.names), &saved.order, &p, &err);
-    if (rc == 0) {
+    if (rc == 0 && p) {
         p->number = number;
         p->source = source;
         p->uri = fb_steal(saved.uri);

@@ -1,11 +1,11 @@
 /*
  * forebay bench seeds: is the seed found, is none found where there is none, and how fast.
  *
- * A trial makes a shuffle of random size, seed and readers, and picks a worker of the rank's loader:
- * is the seed known, and where that worker is in the epoch, by its first 64 accesses? As in the
- * daemon, which sees all processes of a loader, what the first worker reads is searched, an access
- * at a time, and the other is placed by what was found. The data set has two orders, of which the
- * search is not told which is right.
+ * A trial makes a shuffle of random size, seed and readers, and picks a worker of the rank's
+ * loader: is the seed known, and where that worker is in the epoch, by its first 64 accesses? As in
+ * the daemon, which sees all processes of a loader, what the first worker reads is searched, an
+ * access at a time, and the other is placed by what was found. The data set has two orders, of
+ * which the search is not told which is right.
  *
  * The other streams are of seven kinds: random draws with replacement; a permutation by a generator
  * that is not torch's; in order; strided; from a shuffle buffer; skewed; and the torch shuffle of a

@@ -430,9 +430,10 @@ const struct cli_command cli_plan = {
         "how they are dealt out to ranks, batches and workers.\n\nThe plan is handed to the daemon "
         "that serves DIR: it brings the files into memory just ahead of the readers, epoch after "
         "epoch, also after a restart, until --end. From Python: forebay.torch.attach(loader).\n\n"
-        "With --summary it tells how much there is to read, and with --print it writes one line for each access of the rank, in "
-        "the order in which its loader asks for them. Workers read ahead side by side: worker w "
-        "of W reads batches w, w + W, w + 2W ..., which --worker shows.\n\nThe order is that of "
+        "With --summary it tells how much there is to read, and with --print it writes one line "
+        "for each access of the rank, in the order in which its loader asks for them. Workers read "
+        "ahead side by side: worker w of W reads batches w, w + W, w + 2W ..., which --worker "
+        "shows.\n\nThe order is that of "
         "the data set as it is now; a file more or less, and all is different.\n\nWith --find "
         "nothing needs to be known: the seed, and with it the other flags, is found in what a "
         "process has read, for both --order imagefolder and sorted. Sixteen accesses are enough.",

@@ -1,5 +1,5 @@
-"""What plan_torch runs: `make DIR` writes a data set, `train SOURCE MOUNT first|again` reads it through
-a mount with torch's DataLoader and looks at the daemon's counters."""
+"""What plan_torch runs: `make DIR` writes a data set, `train SOURCE MOUNT first|again` reads it
+through a mount with torch's DataLoader and looks at the daemon's counters; so does `find MOUNT`."""
 import hashlib
 import json
 import os
@@ -68,7 +68,7 @@ def step(deadline=20):
 
 
 def epoch(loader, batches=None, wait=True):
-    """One epoch, or its beginning. Returns how the counters have changed, and how many were read."""
+    """One epoch, or its beginning. Returns how the counters have changed, and what was read."""
     before = counters()
     seen = []
     for no, numbers in enumerate(loader):
