@@ -22,6 +22,7 @@
 
 struct options {
     bool json;
+    bool model;
     bool watch;
     int64_t interval_ns;
 };
@@ -32,6 +33,10 @@ static const struct fb_setting table[] = {
      .type = FB_SETTING_BOOL,
      .offset = offsetof(struct options, json),
      .help = "Print one JSON object: {\"streams\": [...]}, each node with its children in it"},
+    {.name = "model",
+     .type = FB_SETTING_BOOL,
+     .offset = offsetof(struct options, model),
+     .help = "Show what was learned about reuse, and how good it is, instead of the tree"},
     {.name = "watch",
      .letter = 'w',
      .type = FB_SETTING_BOOL,
@@ -53,7 +58,8 @@ static const struct fb_setting *flags(size_t *ret_count)
 
 /* ---- asking ---- */
 
-static int ask_all(json_t *roots, json_t *plans, unsigned *ret_daemons, struct fb_error *err)
+static int ask_all(json_t *roots, json_t *plans, json_t *models, unsigned *ret_daemons,
+                   struct fb_error *err)
 {
     json_t *request = json_pack("{s:s}", "op", "streams");
     char **sockets = NULL;
@@ -67,6 +73,8 @@ static int ask_all(json_t *roots, json_t *plans, unsigned *ret_daemons, struct f
             cli_reply_ok(reply)) {
             json_array_extend(roots, json_object_get(reply, "streams"));
             json_array_extend(plans, json_object_get(reply, "plans"));
+            if (json_is_object(json_object_get(reply, "model")))
+                json_array_append(models, json_object_get(reply, "model"));
             ++*ret_daemons;
         }
         json_decref(reply);
@@ -178,17 +186,60 @@ static void print_plan(const json_t *plan, const char *filter)
            integer(plan, "samples"), integer(plan, "ready"));
 }
 
-static void show(const json_t *roots, const json_t *plans, const char *filter, bool json)
+static void print_model(json_t *model)
+{
+    double ago_s = real(model, "trained_ago_s"), by_age = real(model, "loss_by_age_bits");
+    const char *name;
+    json_t *share;
+
+    if (integer(model, "trainings") == 0) {
+        printf("no model yet; %" PRIu64 " requests were seen, and nothing had to go so far, or too "
+               "little has come back\n",
+               integer(model, "requests"));
+        return;
+    }
+    printf("trained     %" PRIu64 " times, last at request %" PRIu64 " of %" PRIu64,
+           integer(model, "trainings"), integer(model, "trained_at"), integer(model, "requests"));
+    if (ago_s >= 0)
+        printf(", %.0f s ago, in %.1f ms", ago_s, real(model, "training_ms"));
+    printf("\nranked      in %.1f ms\n", real(model, "ranking_ms"));
+    printf("surprise    %.3f bits at each chance to come back, of %.0f not seen before; by age "
+           "alone %.3f (%.0f%% less)\n",
+           real(model, "loss_bits"), real(model, "observations"), by_age,
+           by_age > 0 ? 100 * (1 - real(model, "loss_bits") / by_age) : 0);
+    printf("importance ");
+    json_object_foreach(json_object_get(model, "importance"), name, share)
+        printf(" %s %.0f%%", name, 100 * json_number_value(share));
+    putchar('\n');
+}
+
+static void show_models(const json_t *models)
+{
+    size_t i;
+    json_t *model;
+
+    if (json_array_size(models) == 0)
+        puts("no daemon learns: see --evict");
+    json_array_foreach(models, i, model) print_model(model);
+}
+
+static void show(const json_t *roots, const json_t *plans, const json_t *models, const char *filter,
+                 const struct options *options)
 {
     size_t i;
     json_t *root, *plan;
 
-    if (json) {
-        json_t *object = json_pack("{s:O, s:O}", "streams", roots, "plans", plans);
+    if (options->json) {
+        json_t *object =
+            json_pack("{s:O, s:O, s:O}", "streams", roots, "plans", plans, "models", models);
 
         json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         putchar('\n');
         json_decref(object);
+        return;
+    }
+    if (options->model) {
+        show_models(models);
         return;
     }
     if (json_array_size(roots) == 0) {
@@ -203,20 +254,21 @@ static void show(const json_t *roots, const json_t *plans, const char *filter, b
 
 static int show_once(const char *filter, const struct options *options, struct fb_error *err)
 {
-    json_t *roots = json_array(), *plans = json_array();
+    json_t *roots = json_array(), *plans = json_array(), *models = json_array();
     unsigned daemons;
-    int rc = roots && plans ? ask_all(roots, plans, &daemons, err) : -ENOMEM;
+    int rc = roots && plans && models ? ask_all(roots, plans, models, &daemons, err) : -ENOMEM;
 
     if (rc == 0 && daemons == 0)
         rc = fb_error_set(err, -ENOENT, "no daemon runs");
     if (rc == 0) {
         if (options->watch && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
-        show(roots, plans, filter, options->json);
+        show(roots, plans, models, filter, options);
         fflush(stdout);
     }
     json_decref(roots);
     json_decref(plans);
+    json_decref(models);
     return rc;
 }
 
@@ -251,7 +303,7 @@ static int run(int argc, char **argv)
 
 const struct cli_command cli_streams = {
     .name = "streams",
-    .synopsis = "[PATH] [--json] [--watch]",
+    .synopsis = "[PATH] [--json] [--model] [--watch]",
     .summary = "Show what the programs do, and what is kept because of it",
     .about =
         "Every directory and every large file that is read is a node of a tree; one that was "
@@ -259,9 +311,13 @@ const struct cli_command cli_streams = {
         "that decided and its value. A node that owns what is below it (a stream) keeps by its "
         "pattern: uniform (what came first stays), cycle, lru, or eager (gone once it was read), "
         "within its quota, which goes where a little more space saves most (benefit, per second). "
-        "A stream that is silent for longer than its ttl has ended.",
+        "A stream that is silent for longer than its ttl has ended. What goes from skewed streams "
+        "(lru) is chosen by what was learned about when items come back: --model shows when that "
+        "was, how much each feature explains (requests before, the last two gaps, size, age), and "
+        "how surprising what came since was to it.",
     .example = "  forebay streams\n"
                "  forebay streams /data/imagenet --watch\n"
+               "  forebay streams --model\n"
                "  forebay streams --json | jq '.streams[].children[] | [.path, .pattern]'\n",
     .table = flags,
     .run = run,

@@ -108,6 +108,29 @@ static char *plan_path(const void *arg, uint16_t source, const char *dir)
     return full_path(arg, source, dir);
 }
 
+/* What was learned about reuse; NULL: nothing is. */
+static json_t *model_json(struct fb_cache *cache)
+{
+    struct fb_model_view v;
+    json_t *importance;
+
+    if (!fb_cache_model(cache, &v))
+        return NULL;
+    importance = json_object();
+    for (unsigned i = 0; i < FB_REUSE_FEATURES; i++)
+        json_object_set_new(importance, fb_reuse_feature_name((enum fb_reuse_feature)i),
+                            json_real(v.importance[i]));
+    return json_pack(
+        "{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o*}", "trainings",
+        (json_int_t)v.trainings, "requests", (json_int_t)v.requests, "trained_at",
+        (json_int_t)v.trained_at, "trained_ago_s",
+        v.trained_wall_ns ? (double)(fb_wall_ns() - v.trained_wall_ns) / (double)FB_NS_PER_S : -1.0,
+        "training_ms", (double)v.train_ns / (double)FB_NS_PER_MS, "ranking_ms",
+        (double)v.rank_ns / (double)FB_NS_PER_MS, "bytes", (json_int_t)v.bytes, "observations",
+        v.quality.observations, "loss_bits", v.quality.loss, "loss_by_age_bits",
+        v.quality.loss_by_age, "importance", importance);
+}
+
 json_t *fb_streams_json(struct fb_cache *cache, struct fb_mounts *mounts, struct fb_shares *shares)
 {
     struct building b = {.cache = cache};
@@ -121,5 +144,6 @@ json_t *fb_streams_json(struct fb_cache *cache, struct fb_mounts *mounts, struct
     plans = fb_plans_json(cache, plan_path, &b);
     for (unsigned i = 0; i < b.root_count; i++)
         free(b.roots[i].path);
-    return json_pack("{s:b, s:o*, s:o*}", "ok", 1, "streams", roots, "plans", plans);
+    return json_pack("{s:b, s:o*, s:o*, s:o*}", "ok", 1, "streams", roots, "plans", plans, "model",
+                     model_json(cache));
 }
