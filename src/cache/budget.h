@@ -8,10 +8,10 @@
  *          many items
  * buffers  a sixteenth within bounds for what comes from sources, half as much for media
  * clients  a 256th: areas shared with client processes, about 230 KiB each, four at least
- * staging  four segments of each persistent tier, where segments are built: two that are filled, and
- *          two on their way
- * learning 4 MiB for the model, 3 bytes an item for those that have left (16, of which 13 are spared
- *          in the index), and a segment of each tier for what merges keep
+ * staging  four segments of each persistent tier, where segments are built: two that are filled,
+ *          and two on their way
+ * learning 4 MiB for the model, 3 bytes an item for those that have left (16, of which 13 are
+ *          spared in the index), and a segment of each tier for what merges keep
  *
  * What remains is the DRAM tier; too little for four segments means that there is none.
  */

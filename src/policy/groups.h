@@ -26,7 +26,7 @@
 #define FB_GROUPS_MERGE  2
 #define FB_GROUPS_KEEP   1
 #define FB_GROUPS_RERANK 0.05
-#define FB_GROUPS_SAMPLE 64
+#define FB_GROUPS_SAMPLE 16
 
 /* How many items of a group of `items` to pass over for each one that is looked at. */
 static inline size_t fb_groups_stride(size_t items, size_t sample)

@@ -7,7 +7,7 @@
  *              no room? take the 2 segments of the lowest mean utility of their bytes; keep the
  *                  better half of their bytes, by utility per byte of each object, in another
  *                  open segment; evict the others
- *   Segments are ranked once for every 5% of them that are taken, by 64 objects each. The cache has
+ *   Segments are ranked once for every 5% of them that are taken, by 16 objects each. The cache has
  *   256 segments. An object larger than a segment has one of its own.
  */
 #include <errno.h>
