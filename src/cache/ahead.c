@@ -61,6 +61,7 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
         .length = (uint32_t)length,
         .door = ahead->door,
         .early = true,
+        .park = true,
         .soon = true,
         .batched = true,
         .done = done,

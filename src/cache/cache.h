@@ -111,10 +111,16 @@ struct fb_cache_config {
     uint64_t segment_bytes; /* 0: chosen per tier */
     unsigned max_fetches;   /* requests to one source at a time */
     enum fb_engine_kind engine;
-    const char *evict;      /* policy name */
-    const char *access_log; /* a file for what is asked for, or NULL */
-    bool no_patterns;       /* keep by `evict` alone, whatever programs do */
-    bool no_watch;          /* tests: do not start the background thread; call fb_cache_tick() */
+    const char *evict;       /* policy name */
+    const char *access_log;  /* a file for what is asked for, or NULL */
+    bool no_patterns;        /* keep by `evict` alone, whatever programs do */
+    bool no_prefetch;        /* nothing is loaded before it is asked for */
+    uint32_t prefetch_depth; /* 0: as it takes */
+    int64_t stream_ttl_ns;   /* see policy/brain.h; of these, 0 is its default */
+    int64_t share_round_ns;
+    uint64_t share_step_bytes;
+    uint64_t share_min_bytes;
+    bool no_watch; /* tests: do not start the background thread; call fb_cache_tick() */
 };
 
 void fb_cache_config_defaults(struct fb_cache_config *config);

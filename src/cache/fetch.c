@@ -258,7 +258,8 @@ static bool park(struct fetch *f, uint64_t evictions)
 {
     struct fb_volume *volume = f->volume;
     struct fb_cache *cache = volume->cache;
-    uint32_t most = 2 * park_max(volume); /* those that were coming besides */
+    /* Besides those of bring.c that had begun when there was room. */
+    uint32_t most = f->soon ? park_max(volume) : 2 * park_max(volume);
     struct fb_list gone;
     bool parked;
 
@@ -338,8 +339,8 @@ static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
     struct fb_item item = {
         .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
 
-    if (keep && fb_place_is_full(cache) && fb_steer_parks(cache->steer, f->file, f->length) &&
-        park(f, evictions))
+    if (keep && fb_place_is_full(cache) &&
+        fb_steer_parks(cache->steer, f->file, f->length, f->soon) && park(f, evictions))
         return;
     if (keep)
         fb_place_admit(cache, &item, evictions, f->soon);

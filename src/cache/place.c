@@ -563,13 +563,33 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes)
     fb_store_drop_dram(cache->store, key);
 }
 
-/* Gives space back where a file system has fallen under its floor. */
+/* Segments of which nothing is left: what was dropped makes room, and a tier full of it is none. */
+static void free_dead(struct fb_cache *cache, unsigned tier)
+{
+    struct fb_tier_place *p = &cache->places[tier];
+    uint32_t count;
+
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].live_items > 0 || p->infos[i].pinned ||
+            fb_store_is_held(cache->store, p->infos[i].no))
+            continue;
+        /* -EBUSY: somebody else was quicker. */
+        if (fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) < 0)
+            continue;
+    }
+    fb_mutex_unlock(&cache->admit_lock);
+}
+
+/* Frees what is dead, and gives space back where a file system has fallen under its floor. */
 void fb_place_tick(struct fb_cache *cache)
 {
     for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
         struct fb_tier *tier = fb_store_tier(cache->store, t);
         int64_t excess = fb_tier_excess(tier);
 
+        free_dead(cache, t);
         if (excess <= 0)
             continue;
         fb_mutex_lock(&cache->admit_lock);

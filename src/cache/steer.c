@@ -102,16 +102,34 @@ static uint64_t total_bytes(const struct fb_cache *cache)
     return total;
 }
 
+static void set_config(struct fb_brain_config *config, const struct fb_cache_config *c,
+                       uint64_t total)
+{
+    if (c->stream_ttl_ns)
+        config->ttl_base_ns = c->stream_ttl_ns;
+    if (c->share_round_ns)
+        config->round_ns = c->share_round_ns;
+    if (c->share_step_bytes)
+        config->alloc.step_bytes = c->share_step_bytes;
+    if (c->share_min_bytes)
+        config->alloc.minimum_bytes = c->share_min_bytes;
+    /* Shares as large as the paper's would be all of a small cache. */
+    config->alloc.minimum_bytes = fb_min_u64(config->alloc.minimum_bytes, total / 16);
+    config->alloc.step_bytes = fb_min_u64(config->alloc.step_bytes, total / 8);
+    config->prefetch.depth = c->prefetch_depth;
+    config->no_prefetch = c->no_prefetch;
+}
+
 int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
 {
     struct fb_steer *steer = fb_alloc(sizeof *steer);
-    uint64_t total = total_bytes(cache);
+    /* Not all of it holds items: segments are open, and others have dead ones among the living. A
+     * stream that may have more than fits would exchange its own items for ever. */
+    uint64_t total = total_bytes(cache) / 8 * 7;
     struct fb_brain_config config = fb_brain_defaults(total);
     int rc;
 
-    /* Shares as large as the paper's would be all of a small cache. */
-    config.alloc.minimum_bytes = fb_min_u64(config.alloc.minimum_bytes, total / 16);
-    config.alloc.step_bytes = fb_min_u64(config.alloc.step_bytes, total / 8);
+    set_config(&config, &cache->config, total);
     config.streams.nodes_max = (uint32_t)fb_max_u64(
         fb_min_u64(cache->config.memory_bytes / 64 / NODE_BYTES, NODES_MAX), FB_STREAM_NODES_MIN);
     rc = steer ? fb_brain_new(&config, &steer->brain) : -ENOMEM;
@@ -498,7 +516,7 @@ bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes,
 }
 
 /* What keeps what it has, within its quota, is worth a place; what is read once is not. */
-bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes)
+bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool soon)
 {
     struct stream *s = stream_of(steer, file);
     enum fb_keep keep = s ? atomic_load_explicit(&s->keep, memory_order_relaxed) : FB_KEEP_LRU;
@@ -509,8 +527,9 @@ bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes)
             return false;
         keep = order.keep;
     }
-    return (keep != FB_KEEP_UNIFORM && keep != FB_KEEP_CYCLE) ||
-           !is_worth_it(steer, file, s, bytes, true);
+    if (keep != FB_KEEP_UNIFORM && keep != FB_KEEP_CYCLE)
+        return !soon;
+    return !is_worth_it(steer, file, s, bytes, true);
 }
 
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
@@ -624,7 +643,7 @@ static void fill(struct fb_steer *steer, struct stream *s, const struct fb_brain
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
 
     if (view->keep != FB_KEEP_UNIFORM || view->has_ended || !filler || now_ns < s->fill_ns ||
-        fb_fill_is_busy(filler))
+        steer->cache->config.no_prefetch || fb_fill_is_busy(filler))
         return;
     if (now_ns >= s->measure_ns) {
         if (fb_fill_measure(filler, s->source, path, view->node))
@@ -664,7 +683,7 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
     struct stream *s = &steer->streams[number];
     struct fb_brain_stream view;
     char path[FB_PATH_MAX];
-    bool is_there, has_ended;
+    bool is_there;
 
     fb_mutex_lock(&steer->lock);
     is_there = take_over(steer, number, &view, path);
@@ -677,13 +696,14 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
         s->fill_bytes = 0;
         s->ended = false;
     }
-    has_ended = view.has_ended && !s->ended;
-    s->ended = view.has_ended;
+    s->ended = s->ended && view.has_ended;
     fill(steer, s, &view, path, now_ns);
     /* What nobody else wants the room of may stay: the next job may be the same again. */
-    if (!has_ended || !fb_place_is_full(steer->cache))
+    if (!view.has_ended || view.used_bytes == 0 || !fb_place_is_full(steer->cache))
         return;
-    fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
+    if (!s->ended)
+        fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
+    s->ended = true;
     fb_files_visit(steer->cache->files, s->source, path, forget_file, steer);
 }
 
@@ -697,13 +717,13 @@ void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
     fb_mutex_unlock(&steer->lock);
     if (now_ns < steer->count_ns)
         return;
+    count_held(steer); /* first: a stream that ends with nothing is forgotten */
     fb_mutex_lock(&steer->lock);
     tell_sizes(steer);
     fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++)
         follow(steer, i, now_ns);
-    count_held(steer);
     took_ns = fb_now_ns() - now_ns;
     steer->count_ns =
         now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE : COUNT_EVERY_NS);

@@ -53,8 +53,9 @@ bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool
 /* The same, before it is fetched. */
 bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
 /* While there is no room: whether one that its reader is about to ask for should rather wait in its
- * buffer than displace something. */
-bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes);
+ * buffer than displace something. `soon`: it is of a large file, of which more is on its way than
+ * buffers hold; so only those wait there that would do harm elsewhere. */
+bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool soon);
 
 /* Whether a user has ordered anything at all; whether a file is to stay. The caller holds a
  * reference. */

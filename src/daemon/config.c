@@ -101,6 +101,19 @@ static const struct fb_setting table[] = {
     ROW("patterns", 0, BOOL, patterns, "yes", NULL, NULL, group_cache,
         "Find out how data sets are read, and fetch and keep accordingly; --no-patterns keeps by "
         "--evict alone"),
+    ROW("prefetch", 0, BOOL, prefetch, "yes", NULL, NULL, group_cache,
+        "Load what follows in a reader's order, and data sets that are read in random order, "
+        "before anybody asks"),
+    ROW("prefetch-depth", 0, UINT, prefetch_depth, "0", NULL, "N", group_cache,
+        "Files to load ahead of a reader; 0: as many as it takes for none to be late"),
+    ROW("stream-ttl", 0, DURATION, stream_ttl_ns, "60s", NULL, "TIME", group_cache,
+        "A job that is silent for that much longer than it ever was has ended: its data goes first"),
+    ROW("share-round", 0, DURATION, share_round_ns, "60s", NULL, "TIME", group_cache,
+        "How often space moves to those who gain most by it"),
+    ROW("share-step", 0, SIZE, share_step_bytes, "640M", NULL, "SIZE", group_cache,
+        "How much moves in a round, at most an eighth of the cache"),
+    ROW("share-min", 0, SIZE, share_min_bytes, "640M", NULL, "SIZE", group_cache,
+        "What is left to each, at most a sixteenth of the cache"),
     ROW("engine", 0, CHOICE, engine, "auto", "auto|uring|threads", NULL, group_cache,
         "How the disk is read and written: io_uring, or threads where that is forbidden"),
 

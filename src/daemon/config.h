@@ -68,6 +68,12 @@ struct fb_config {
     unsigned evict;
     char *access_log;
     bool patterns;
+    bool prefetch;
+    uint64_t prefetch_depth;
+    int64_t stream_ttl_ns;
+    int64_t share_round_ns;
+    uint64_t share_step_bytes;
+    uint64_t share_min_bytes;
     unsigned engine; /* enum fb_engine_kind */
 
     bool foreground;

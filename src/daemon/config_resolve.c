@@ -19,6 +19,7 @@
 #include "daemon/config.h"
 #include "daemon/http.h"
 #include "daemon/paths.h"
+#include "policy/prefetch.h"
 #include "source/source_fault.h"
 
 #define MEMORY_DEFAULT_MAX (4ULL << 30)
@@ -133,6 +134,8 @@ static int check_ranges(const struct fb_config *c, struct fb_error *err)
         rc = fb_error_set(err, -EINVAL, "segment-size: write a multiple of 4K");
     if (rc == 0)
         rc = check_number("max-fetches", c->max_fetches, 1, FETCHES_MAX, err);
+    if (rc == 0)
+        rc = check_number("prefetch-depth", c->prefetch_depth, 0, FB_PREFETCH_DEPTH_MAX, err);
     if (rc == 0)
         rc = check_number("log-keep", c->log_keep, 0, FB_LOG_KEEP_MAX, err);
     if (rc == 0 && c->pmem_bytes && (!c->pmem_dir || !*c->pmem_dir))

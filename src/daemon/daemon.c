@@ -202,6 +202,12 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     cache.segment_bytes = c->segment_bytes;
     cache.max_fetches = (unsigned)c->max_fetches;
     cache.engine = (enum fb_engine_kind)c->engine;
+    cache.no_prefetch = !c->prefetch;
+    cache.prefetch_depth = (uint32_t)c->prefetch_depth;
+    cache.stream_ttl_ns = c->stream_ttl_ns;
+    cache.share_round_ns = c->share_round_ns;
+    cache.share_step_bytes = c->share_step_bytes;
+    cache.share_min_bytes = c->share_min_bytes;
     cache.evict =
         fb_evict_find(fb_config_choice(FB_EVICT_NAMES, c->evict, evict, sizeof evict))->name;
     cache.access_log = c->access_log && *c->access_log ? c->access_log : NULL;
