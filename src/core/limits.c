@@ -288,6 +288,7 @@ static bool has_open(int proc_fd, const char *task, const char *name, unsigned *
             close(fd);
         return false;
     }
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): this stream is ours */
     while (!found && *left > 0 && (entry = readdir(dir))) {
         ssize_t len = readlinkat(dirfd(dir), entry->d_name, link, sizeof link);
 
@@ -307,6 +308,7 @@ bool fb_tasks_have_open(const char *name)
 
     if (!proc)
         return true;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): this stream is ours */
     while (!found && left > 0 && (entry = readdir(proc))) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
             found = has_open(dirfd(proc), entry->d_name, name, &left);

@@ -170,7 +170,7 @@ static void test_tasks_have_open(void **state)
     assert_false(fb_tasks_have_open(name));
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    copy = dup(fd);
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     assert_true(fb_tasks_have_open(name));
     assert_false(fb_tasks_have_open(name + 1));
     assert_int_equal(unlink(path), 0);

@@ -1,6 +1,6 @@
 /*
- * COMMIT: the object appears. What fits into one part is put; of an upload the last part is sent and
- * then it is completed. A look at the new object ends it: the version is what the server says.
+ * COMMIT: the object appears. What fits into one part is put; of an upload the last part is sent
+ * and then it is completed. A look at the new object ends it: the version is what the server says.
  *
  * When is a file complete? A descriptor may have been duplicated, so a close() is only meant when
  * it comes from the process that opened the file, and after something was written: a shell that

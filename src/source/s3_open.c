@@ -1,8 +1,8 @@
 /*
  * OPEN and CLOSE of files for writing (s3_file.h), and what others do to a file meanwhile.
  *
- * An object that is there and opened without O_TRUNC is loaded when it fits into a part; of a longer
- * one the server copies the old bytes into the new object, so that it can be appended to.
+ * An object that is there and opened without O_TRUNC is loaded when it fits into a part; of a
+ * longer one the server copies the old bytes into the new object, so that it can be appended to.
  */
 #include <errno.h>
 #include <fcntl.h>

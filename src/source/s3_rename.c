@@ -1,6 +1,6 @@
 /*
- * RENAME: a copy, done by the server, and a deletion. It costs as much as the object is long, is not
- * atomic (for a moment both names are there, never none), and a directory is renamed object by
+ * RENAME: a copy, done by the server, and a deletion. It costs as much as the object is long, is
+ * not atomic (for a moment both names are there, never none), and a directory is renamed object by
  * object: all are copied before the first is deleted, so that a failure leaves the old ones.
  */
 #include <errno.h>

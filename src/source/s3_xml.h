@@ -63,8 +63,8 @@ struct fb_s3_answer {
     int64_t mtime_ns; /* COPY */
 };
 
-/* One line of a listing. Valid during the call. Of UPLOADS: the time is when it was begun, and the key
- * is as it was sent, for servers do not agree on whether it is encoded. */
+/* One line of a listing. Valid during the call. Of UPLOADS: the time is when it was begun, and the
+ * key is as it was sent, for servers do not agree on whether it is encoded. */
 struct fb_s3_xml_entry {
     bool prefix;     /* a common prefix; then only its key is set */
     const char *key; /* decoded; any byte may be in it */

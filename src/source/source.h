@@ -95,11 +95,11 @@ enum fb_source_op {
  * COMMIT. Closed without, it never was.
  *
  * COMMIT comes at fsync (FB_COMMIT_SYNC), at each close of a descriptor (FB_COMMIT_FLUSH) and
- * before the last CLOSE of a handle (FB_COMMIT_LAST), of which no program hears the outcome. 0 means that the source has the bytes, and
- * for FB_COMMIT_SYNC that it would keep them through a power cut. A `direct` file may not be meant
- * to appear yet, when a copy of its descriptor is closed: then attr is all zeros. `data`, if there
- * is any, is all of the new file. Of a `direct` file, attr.mode is 0 as
- * long as what was written has not taken its place.
+ * before the last CLOSE of a handle (FB_COMMIT_LAST), whose outcome no program hears. 0 means
+ * that the source has the bytes, and for FB_COMMIT_SYNC that it would keep them through a power
+ * cut. A `direct` file may not be meant to appear yet, when a copy of its descriptor is closed:
+ * attr.mode is 0 as long as what was written has not taken its place. `data`, if there is any, is
+ * all of the new file.
  */
 struct fb_source;
 

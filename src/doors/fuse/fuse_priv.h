@@ -55,7 +55,7 @@
 #define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
 #define FB_FUSE_LIVE_BUCKETS   1024u
 #define FB_FUSE_CLAIMS_MAX     64u
-#define FB_FUSE_CLAIM_NS       (60 * 1000000000LL) /* a program that was killed does not come back */
+#define FB_FUSE_CLAIM_NS       (60 * 1000000000LL) /* who was killed does not come back */
 #define FB_FUSE_WRITE_MAX      (1u << 20)
 #define FB_FUSE_BYTES_MAX      (64u * FB_FUSE_WRITE_MAX) /* being written; no more is taken in */
 #define FB_FUSE_COPY_MAX       (64u << 10) /* a smaller write is copied rather than taken over */
