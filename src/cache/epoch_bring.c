@@ -274,16 +274,17 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
 {
     struct fb_volume *volume = hold_volume(e->cache, p->source);
     struct fb_follow_stats stats;
-    uint64_t begun = 0;
+    uint64_t begun = 0, window;
 
     if (!volume)
         return;
     set_rate(p, fb_now_ns());
-    p->window = window_of(e, p, share);
+    window = window_of(e, p, share);
+    atomic_store_explicit(&p->window, window, memory_order_relaxed);
     fb_follow_stats(p->follow, &stats);
-    if (stats.unread < p->window)
+    if (stats.unread < window)
         make_room(e, p);
-    while (stats.unread + begun < p->window) {
+    while (stats.unread + begun < window) {
         if (!p->has_file && !fb_follow_next(p->follow, &p->file))
             break;
         p->has_file = !begin(e, p, volume, p->file);

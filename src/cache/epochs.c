@@ -73,7 +73,8 @@ static int planned_new(struct fb_names *names, const struct fb_plan_order *order
     p->names = names;
     p->order = *order;
     p->first_epoch = order->spec.first_epoch;
-    p->rate_ns = p->used_ns = fb_now_ns();
+    p->rate_ns = fb_now_ns();
+    atomic_init(&p->used_ns, p->rate_ns);
     rc = fb_plan_new(&order->spec, names, &plan, err);
     if (rc == 0) {
         rc = fb_follow_new(plan, &p->follow);
@@ -108,7 +109,8 @@ static unsigned choose(const struct fb_epochs *e, const struct fb_planned *p) FB
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         if (!e->taken[i])
             return i;
-        if (e->plans[i] && (best == FB_PLANS_MAX || e->plans[i]->used_ns < e->plans[best]->used_ns))
+        if (e->plans[i] && (best == FB_PLANS_MAX ||
+                            fb_planned_used_ns(e->plans[i]) < fb_planned_used_ns(e->plans[best])))
             best = i;
     }
     return best;
@@ -306,7 +308,7 @@ void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg)
                                               .found = p->found,
                                               .files = fb_names_count(p->names),
                                               .follow = p->stats,
-                                              .window = p->window,
+                                              .window = fb_planned_window(p),
                                               .ready = p->stats.unread -
                                                        fb_min_u64(flying, p->stats.unread)});
     }
@@ -537,7 +539,7 @@ static bool follow(struct fb_epochs *e, struct fb_planned *p, const struct fb_ac
         fb_metric_add(metrics, FB_CM_PLAN_READS, 1);
         fb_metric_add(metrics, FB_CM_PLAN_IN_TIME, access->outcome == FB_ACCESS_MEMORY);
     }
-    p->used_ns = fb_now_ns();
+    atomic_store_explicit(&p->used_ns, fb_now_ns(), memory_order_relaxed);
     return true;
 }
 
@@ -642,11 +644,11 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
     for (uint32_t i = 0; i < count; i++)
         take_access(e, plans, &e->sorted[i]);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++)
-        share += plans[i] && now_ns - plans[i]->used_ns < FOLLOWED_NS;
+        share += plans[i] && now_ns - fb_planned_used_ns(plans[i]) < FOLLOWED_NS;
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         struct fb_planned *p = plans[i];
 
-        if (!p || p->ended || now_ns - p->used_ns >= FOLLOWED_NS)
+        if (!p || p->ended || now_ns - fb_planned_used_ns(p) >= FOLLOWED_NS)
             continue;
         drop_given_up(e, p);
         if (p->found && is_contradicted(p))

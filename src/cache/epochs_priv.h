@@ -31,12 +31,12 @@ struct fb_planned {
     struct fb_names *names;
     struct fb_follow *follow;
     struct fb_follow_stats stats; /* under the lock */
-    int64_t used_ns;              /* last access, or when it came; under the lock */
+    _Atomic int64_t used_ns;      /* last access, or when it came */
 
     bool has_file; /* handed out, and not begun yet */
     uint32_t file;
-    uint64_t window; /* files to have ready; under the lock */
-    uint64_t reads;  /* since rate_ns */
+    _Atomic uint64_t window; /* files to have ready */
+    uint64_t reads;          /* since rate_ns */
     int64_t rate_ns;
     double rate; /* files a second */
 
@@ -45,6 +45,17 @@ struct fb_planned {
     _Atomic uint64_t brought_files;
     _Atomic uint64_t brought_bytes;
 };
+
+/* Relaxed: each word counts by itself, and is only looked at by others. */
+static inline int64_t fb_planned_used_ns(const struct fb_planned *p)
+{
+    return atomic_load_explicit(&p->used_ns, memory_order_relaxed);
+}
+
+static inline uint64_t fb_planned_window(const struct fb_planned *p)
+{
+    return atomic_load_explicit(&p->window, memory_order_relaxed);
+}
 
 struct fb_epochs {
     struct fb_cache *cache;
