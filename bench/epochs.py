@@ -196,7 +196,8 @@ class Training(Bench):
                 os.path.dirname(os.path.dirname(forebay_binary())), "python")}
             before = share.status()["counters"]["source_read_bytes"]
             first = last_object(output_of_env(wrap(share.command(
-                *self.words("plain", workers), "--epochs", "1")), env))
+                *self.words("found" if mode == "found" else "plain", workers), "--epochs", "1")),
+                                env))
             filled = share.status()["counters"]["source_read_bytes"]
             seconds = last_object(output_of_env(wrap(share.command(*words)), env))["seconds"]
             after = share.status()["counters"]
