@@ -448,7 +448,7 @@ static int figure_17(const struct bench *b)
                                    .start_s = start_s,
                                    .cache_bytes = (uint64_t)(0.35 * (double)b->world->bytes),
                                    .seed = b->seed};
-        struct fb_jobs_outcome o;
+        struct fb_jobs_outcome o = {0};
         double bytes = 0;
 
         system.nodes_max = nodes[i];
