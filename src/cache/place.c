@@ -136,9 +136,10 @@ static bool send_down(struct demotion *d, const struct fb_victim *victim) FB_NO_
         return false;
     rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &item, d->until_ns)
                            : append_evicting(cache, d->tier + 1, &item, d->until_ns);
-    if (rc != 0)
+    /* Lost for want of patience. */
+    if (rc != 0 && d->until_ns <= d->now_ns)
         fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
-    else if (!take_back(cache, &item, d->evictions))
+    if (rc == 0 && !take_back(cache, &item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
     return rc == 0;
 }
