@@ -48,6 +48,7 @@ struct fetch {
     uint32_t length; /* fetched */
     bool alone;      /* for one read, and not kept: in the volume's list instead of the table */
     bool soon;       /* see struct fb_read */
+    bool patient;    /* nobody waits, nor will at once */
     bool park;       /* nobody has asked for it yet, but will; guarded by fetch_lock */
     enum fetch_state state;
     uint64_t evictions; /* while parked: those that had been when it was sent, */
@@ -64,6 +65,7 @@ struct run {
     int64_t sent_ns;
     struct fetch *fetches[RUN_MAX];
     unsigned count;
+    bool patient; /* nobody waits for any of them */
 };
 
 static_assert(RUN_MAX <= FB_SOURCE_IOV_MAX, "each item of a run has its own buffer");
@@ -104,6 +106,7 @@ static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
     f->length = piece->item_length;
     f->alone = read->alone;
     f->soon = read->soon;
+    f->patient = read->early && !read->soon;
     f->park = read->early && read->park;
     if (f->alone) {
         uint64_t end = fb_align_up((uint64_t)piece->offset + piece->length, FB_IO_ALIGN);
@@ -190,6 +193,7 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
     } else {
         piece->outcome = f->state == FETCH_PARKED ? FB_ACCESS_MEMORY : FB_ACCESS_JOINED;
         f->park = f->park && piece->read->early;
+        f->patient = f->patient && piece->read->early;
     }
     answered = f->state == FETCH_ANSWERED || f->state == FETCH_PARKED;
     if (answered) {
@@ -451,6 +455,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
         f = before;
     }
     run->volume = volume;
+    run->patient = true;
     run->evictions = atomic_load(&cache->evictions);
     run->asked = fb_cache_moment(volume, fb_files_path(cache->files, first->file, NULL));
     while (f && f->state == FETCH_QUEUED && run->count < most) {
@@ -458,6 +463,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
 
         f->state = FETCH_RUNNING;
         fb_list_remove(&f->queue_link);
+        run->patient = run->patient && f->patient;
         run->fetches[run->count++] = f;
         f = last ? NULL : find_locked(cache, volume, f->key + 1);
     }
@@ -475,6 +481,7 @@ static struct fb_source_job *run_job(struct run *run)
         return NULL;
     job->caller = first->caller;
     job->deadline_ns = first->deadline_ns;
+    job->patient = run->patient;
     job->offset = (uint64_t)first->block * cache->config.block_bytes + first->skip;
     job->expected = *fb_files_version(cache->files, first->file);
     job->expect = &job->expected;

@@ -17,6 +17,7 @@
 #include "source/s3_http_priv.h"
 
 #define EVENTS_MAX     64
+#define PASSED_MAX     4      /* calls for each that is patient */
 #define CALLS_MAX      65536u /* in a pause at once */
 #define PAUSE_FIRST_NS (50 * FB_NS_PER_MS)
 #define PAUSE_MAX_NS   (4 * FB_NS_PER_S)
@@ -32,15 +33,20 @@ static void finish(struct fb_s3_http *http, struct fb_s3_call *call, int result)
 
 static struct fb_s3_call *next_call(struct fb_s3_http *http)
 {
+    bool room = http->on_wire < (uint32_t)http->pace.limit;
+    bool some = !fb_list_empty(&http->queue), patient = !fb_list_empty(&http->patient);
     struct fb_list *from = NULL;
     struct fb_s3_call *call;
 
     if (!fb_list_empty(&http->urgent))
         from = &http->urgent;
-    else if (!fb_list_empty(&http->queue) && http->on_wire < (uint32_t)http->pace.limit)
+    else if (room && some && (!patient || http->passed < PASSED_MAX))
         from = &http->queue;
+    else if (room && patient)
+        from = &http->patient;
     if (!from)
         return NULL;
+    http->passed = patient && from == &http->queue ? http->passed + 1 : 0;
     call = FB_LIST_ENTRY(from->next, struct fb_s3_call, link);
     fb_list_remove(&call->link);
     return call;
@@ -62,7 +68,9 @@ static void launch_all(struct fb_s3_http *http)
 
 static void enqueue(struct fb_s3_http *http, struct fb_s3_call *call)
 {
-    fb_list_push_back(call->urgent ? &http->urgent : &http->queue, &call->link);
+    struct fb_list *queue = call->urgent ? &http->urgent : &http->queue;
+
+    fb_list_push_back(call->patient ? &http->patient : queue, &call->link);
 }
 
 /* ---- calls that ended ------------------------------------------------------------------------ */
@@ -77,7 +85,7 @@ static void adapt(struct fb_s3_http *http, const struct fb_s3_call *call,
     /* When a body has gone out first, the wait says little about the server. */
     if (verdict == FB_S3_DONE && call->first_ns > 0 && call->body_len == 0)
         fb_s3_pace_answered(&http->pace, kind, call->first_ns - call->sent_ns,
-                            !fb_list_empty(&http->queue));
+                            !fb_list_empty(&http->queue) || !fb_list_empty(&http->patient));
 }
 
 static void pause_call(struct fb_s3_http *http, struct fb_s3_call *call, bool at_once)
@@ -333,6 +341,7 @@ int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http 
     fb_mutex_init(&http->why_lock, FB_RANK_SOURCE);
     fb_list_init(&http->queue);
     fb_list_init(&http->urgent);
+    fb_list_init(&http->patient);
     fb_list_init(&http->finished);
     fb_list_init(&http->idle);
     http->endpoint = config->endpoint ? fb_strdup(config->endpoint) : NULL;

@@ -59,7 +59,8 @@ struct fb_s3_call {
     /* Before done(0); -EAGAIN: as if the answer had not come. May be NULL. */
     int (*check)(struct fb_s3_call *call);
     int64_t deadline_ns;
-    bool urgent; /* passes all others, and the bound on their number */
+    bool urgent;  /* passes all others, and the bound on their number */
+    bool patient; /* most others pass it */
     void (*done)(struct fb_s3_call *call);
     void *arg;
 

@@ -44,8 +44,9 @@ struct fb_s3_http {
     struct fb_s3_signer *signer;
     CURLM *multi;
     int64_t curl_due_ns;
-    struct fb_list queue, urgent; /* of calls */
-    struct fb_list finished;      /* of calls whose done() is due */
+    struct fb_list queue, urgent, patient; /* of calls */
+    unsigned passed;                       /* calls that were sent while patient ones waited */
+    struct fb_list finished;               /* of calls whose done() is due */
     struct fb_due_heap pauses;
     struct fb_list idle; /* of wires */
     struct fb_s3_pace pace;

@@ -196,6 +196,7 @@ static void send_piece(struct read_op *op, struct piece *p, uint64_t from, uint6
     call->done = piece_done;
     call->arg = p;
     call->deadline_ns = job->deadline_ns;
+    call->patient = job->patient;
     fb_s3_http_submit(op->base.s3->http, call);
 }
 

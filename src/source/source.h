@@ -161,6 +161,7 @@ struct fb_source_job {
     char name[FB_NAME_MAX + 1];
     bool want_attrs;
     bool urgent;    /* of source.c: a probe; a backend should let it pass all others */
+    bool patient;   /* READ: nobody waits for it yet; a backend should let most others pass */
     uint32_t flags; /* as the operation says */
     uint32_t mode;
     uint32_t umask; /* taken from mode, unless the directory has a default ACL */
