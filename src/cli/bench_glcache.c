@@ -2,10 +2,10 @@
  * forebay bench glcache: what GL-Cache's settings are worth on traces, as in its paper (figures 2
  * and 9 to 13).
  *
- * A trace is replayed through a cache of each setting at the same time, with three seeds, since which
- * groups are sampled is luck: all results are means. One setting is varied at a time, from those of
- * GL-Cache-E. Hits are told as the paper does: how much the hit ratio is
- * above FIFO's, as a share of FIFO's; speed as a share of FIFO's requests a second.
+ * A trace is replayed through a cache of each setting at the same time, with three seeds, since
+ * which groups are sampled is luck: all results are means. One setting is varied at a time, from
+ * those of GL-Cache-E. Hits are told as the paper does: how much the hit ratio is above FIFO's, as
+ * a share of FIFO's; speed as a share of FIFO's requests a second.
  */
 #include <errno.h>
 #include <jansson.h>
