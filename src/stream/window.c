@@ -14,7 +14,7 @@
 #define IRREGULAR_OUT  0.25F
 #define MEAN_WEIGHT    4 /* a new interval has one part in this many of the mean */
 #define AGREED_MIN     4
-#define REST           4     /* one window in so many is judged when verdicts agree */
+#define REST           4    /* one window in so many is judged when verdicts agree */
 #define GUESS_SHARE    0.7F /* of steps that go on */
 #define LEVEL_MAX      31
 #define GAP_MAX_S      86400.0F /* a pause of days must not outweigh everything else for good */
