@@ -20,8 +20,8 @@
 #define READERS        256u /* sequential readers that are told apart */
 #define NICE           5
 /* An item's ghosts have 16 at most, of which 13 are what the plan for the index has to spare. */
-#define GHOST_BYTES    3ULL
-#define MODEL_BYTES    (4ULL << 20)
+#define GHOST_BYTES 3ULL
+#define MODEL_BYTES (4ULL << 20)
 
 /* Where the last read of an item ended. */
 struct reader {
