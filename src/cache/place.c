@@ -28,6 +28,7 @@
 #include "core/mem.h"
 
 #define ADMIT_PATIENCE_NS (2 * FB_NS_PER_S)
+#define NO_PATIENCE_NS    0
 #define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
 #define ADMIT_TRIES       16
 #define EXCESS_PER_TICK   64 /* segments given up in one round when the disk runs out of space */
@@ -137,7 +138,7 @@ static bool send_down(struct demotion *d, const struct fb_victim *victim) FB_NO_
     rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &item, d->until_ns)
                            : append_evicting(cache, d->tier + 1, &item, d->until_ns);
     /* Lost for want of patience. */
-    if (rc != 0 && d->until_ns <= d->now_ns)
+    if (rc != 0 && d->until_ns == NO_PATIENCE_NS)
         fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
     if (rc == 0 && !take_back(cache, &item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
@@ -417,7 +418,7 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
                     bool soon)
 {
     bool memory = fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
-    int64_t now_ns = fb_now_ns(), until_ns = soon && memory ? now_ns : now_ns + ADMIT_PATIENCE_NS;
+    int64_t until_ns = soon && memory ? NO_PATIENCE_NS : fb_now_ns() + ADMIT_PATIENCE_NS;
     unsigned tiers = soon && memory ? 1 : fb_store_tiers(cache->store);
     struct fb_item fresh = *item;
     int rc = FB_STORE_FULL;

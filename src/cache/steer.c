@@ -24,6 +24,7 @@
 #define PLACES         16384u
 #define NODE_BYTES     1024u /* of the tree, about */
 #define NODES_MAX      10000u
+#define LOOK_EVERY_NS  (200 * FB_NS_PER_MS) /* at what the brain thinks of its streams */
 #define COUNT_EVERY_NS (2 * FB_NS_PER_S)
 #define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
 #define GONE_MAX       4096u
@@ -72,8 +73,9 @@ struct fb_steer {
     struct fb_brain *brain;
     struct fb_prefetch_config prefetch;
     struct fb_wants *wants;
-    int64_t now_ns;   /* of this round */
-    int64_t count_ns; /* when next */
+    int64_t now_ns;  /* of this round */
+    int64_t look_ns; /* when next */
+    int64_t count_ns;
     struct fb_mutex gone_lock;
     struct gone gone[GONE_MAX]; /* more are not told of: ghosts are a sample anyway */
     unsigned gone_count;
@@ -710,23 +712,30 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
 {
     int64_t took_ns;
+    bool counts;
 
     tell_gone(steer);
     fb_mutex_lock(&steer->lock);
     fb_wants_tick(steer->wants, fb_brain_streams(steer->brain), now_ns);
     fb_mutex_unlock(&steer->lock);
-    if (now_ns < steer->count_ns)
+    if (now_ns < steer->look_ns)
         return;
-    count_held(steer); /* first: a stream that ends with nothing is forgotten */
+    /* A small data set is read to its end in a few seconds. */
+    steer->look_ns = now_ns + LOOK_EVERY_NS;
+    counts = now_ns >= steer->count_ns;
+    if (counts)
+        count_held(steer); /* first: a stream that ends with nothing is forgotten */
+    took_ns = fb_now_ns() - now_ns;
     fb_mutex_lock(&steer->lock);
     tell_sizes(steer);
-    fb_brain_tick(steer->brain, now_ns);
+    if (counts)
+        fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++)
         follow(steer, i, now_ns);
-    took_ns = fb_now_ns() - now_ns;
-    steer->count_ns =
-        now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE : COUNT_EVERY_NS);
+    if (counts)
+        steer->count_ns = now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE
+                                                                           : COUNT_EVERY_NS);
 }
 
 /* ---- looking at it --------------------------------------------------------------------------- */
