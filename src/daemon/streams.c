@@ -68,8 +68,8 @@ static json_t *node_json(const struct building *b, const struct fb_stream_view *
     char plan[FB_PLAN_TEXT_SIZE];
 
     return json_pack(
-        "{s:o*, s:s*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, "
-        "s:[]}",
+        "{s:o*, s:s*, s:s, s:s, s:f, s:f, s:s, s:b, s:b, "
+        "s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:o, s:[]}",
         "path", path ? fb_wire_path(path) : NULL, "plan",
         fb_plans_text(b->cache, v->info.source, v->path, plan) ? plan : NULL, "pattern",
         fb_pattern_name((enum fb_pattern)verdict->pattern), "test",
