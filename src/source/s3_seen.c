@@ -160,8 +160,6 @@ static struct dir *dir_new(struct fb_s3 *s3, const char *key, size_t len, uint64
 
     if (!dir)
         return NULL;
-    if (s3->seen->dir_count == DIRS_MAX)
-        dir_free(FB_LIST_ENTRY(s3->seen->dirs.next, struct dir, link));
     dir->s3 = s3;
     dir->hash = hash;
     memcpy(dir->key, key, len);
@@ -179,6 +177,10 @@ static struct dir *dir_at(struct fb_s3 *s3, const char *key, size_t len, int64_t
     FB_LIST_FOREACH (it, tmp, &s3->seen->dirs) {
         struct dir *dir = FB_LIST_ENTRY(it, struct dir, link);
 
+        if (s3->seen->dir_count > DIRS_MAX) {
+            dir_free(dir); /* the one at hand comes last */
+            continue;
+        }
         if (dir->since_ns > 0 && dir->since_ns + KEPT_NS <= now_ns && !dir->pages.out) {
             bool paid = dir->answers >= PAYS * dir->pages.asked;
 
@@ -314,7 +316,11 @@ void fb_s3_seen_forget(struct fb_s3 *s3)
 
 void fb_s3_seen_free(struct fb_s3 *s3)
 {
-    while (s3->seen && !fb_list_empty(&s3->seen->dirs))
-        dir_free(FB_LIST_ENTRY(s3->seen->dirs.next, struct dir, link));
+    struct fb_list *it, *tmp;
+
+    if (!s3->seen)
+        return;
+    FB_LIST_FOREACH (it, tmp, &s3->seen->dirs)
+        dir_free(FB_LIST_ENTRY(it, struct dir, link));
     free(fb_steal(s3->seen));
 }
