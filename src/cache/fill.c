@@ -9,8 +9,9 @@
  * How large a data set is, the brain must be told before it can say what is worth loading: another
  * walk, which only adds up.
  *
- * One data set at a time. Loading ends when the bytes are asked for, the directory is through, or the
- * volume is detached. Whether it paid is judged by who asked for it: by what the stream holds then.
+ * One data set at a time. Loading ends when the bytes are asked for, the directory is through, or
+ * the volume is detached. Whether it paid is judged by who asked for it: by what the stream holds
+ * then.
  */
 #include <dirent.h>
 #include <errno.h>

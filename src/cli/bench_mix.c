@@ -96,7 +96,7 @@ static void *work(void *arg)
     struct runs *r = arg;
 
     for (;;) {
-        /* Relaxed: runs share nothing but the mix, which nobody changes; joining orders the rest. */
+        /* Relaxed: runs share only the mix, which nobody changes; joining orders the rest. */
         size_t i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
         struct fb_jobs_case the = {
             .world = r->mix->world, .start_s = r->mix->start_s, .seed = r->mix->seed};

@@ -107,7 +107,7 @@ static const struct fb_setting table[] = {
     ROW("prefetch-depth", 0, UINT, prefetch_depth, "0", NULL, "N", group_cache,
         "Files to load ahead of a reader; 0: as many as it takes for none to be late"),
     ROW("stream-ttl", 0, DURATION, stream_ttl_ns, "60s", NULL, "TIME", group_cache,
-        "A job that is silent for that much longer than it ever was has ended: its data goes first"),
+        "A job silent for that much longer than it ever was has ended: its data goes first"),
     ROW("share-round", 0, DURATION, share_round_ns, "60s", NULL, "TIME", group_cache,
         "How often space moves to those who gain most by it"),
     ROW("share-step", 0, SIZE, share_step_bytes, "640M", NULL, "SIZE", group_cache,

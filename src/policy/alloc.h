@@ -27,9 +27,10 @@
  * Of a skewed stream that never had to evict f is not known: while it is read, it keeps what it
  * uses. Nobody goes below the minimum share, or all of its data if that is less; minima are half of
  * the cache at most. A skewed stream, which no policy serves better than LRU does, does not go
- * below what it would have if all of the cache were one LRU (policy/shadow.h). Free space is nobody's loss and moves at once; what
- * is moved from one to another moves in steps, since B is an estimate and evicting is not undone.
- * Streams over their quota evict by themselves (policy/keep.h). Pure.
+ * below what it would have if all of the cache were one LRU (policy/shadow.h). Free space is
+ * nobody's loss and moves at once; what is moved from one to another moves in steps, since B is an
+ * estimate and evicting is not undone. Streams over their quota evict by themselves
+ * (policy/keep.h). Pure.
  */
 #ifndef FB_POLICY_ALLOC_H
 #define FB_POLICY_ALLOC_H

@@ -8,7 +8,7 @@
 #define BELOW      0.8
 #define DEVIATIONS 4
 #define SPREAD     0.5
-#define AHEAD      0.75 /* of a read: with several jobs, what one of them still needs is not let go */
+#define AHEAD      0.75 /* of a read: what one of several jobs still needs stays */
 
 static double weight_of(const struct fb_turns *t)
 {

@@ -505,8 +505,8 @@ static void tick(void *cache, struct fb_jobs_run *run, double now_s)
         plan_fill(c, run, s, now_s);
 }
 
-/* Round and round the data set: what is not there, nor on its way; of a stream that takes turns what
- * is due, in place of something that is not. */
+/* Round and round the data set: what is not there, nor on its way; of a stream that takes turns
+ * what is due, in place of something that is not. */
 static uint32_t next_to_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream)
 {
     struct fill *fill = &c->fill[stream];
