@@ -1,7 +1,7 @@
 /*
  * bench/engine_hit.c - a hit in DRAM, in process: look-up and copy, random items.
  *
- *     engine_hit [--items N] [--item BYTES] [--copy BYTES] [--rounds N] [--ms N]
+ *     engine_hit [--items N] [--item BYTES] [--copy BYTES] [--rounds N] [--ms N] [--patterns 0|1]
  *
  * Each round measures one thread, then two together, in batches small enough that a median of
  * batches shrugs off what else the machine does, and large enough that the clock costs nothing.
@@ -98,6 +98,7 @@ int main(int argc, char **argv)
     if (copy_bytes > item_bytes || items == 0)
         fb_bench_die("an item must hold what is copied from it");
     fb_cache_config_defaults(&config);
+    config.no_patterns = fb_bench_number(argc, argv, "patterns", 1) == 0;
     config.memory_bytes = 2 * items * (item_bytes + 4096) + (256u << 20);
     fb_bench_open(&b, &config, item_bytes, 0);
     fb_bench_learn(&b, items);

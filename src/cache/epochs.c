@@ -753,7 +753,6 @@ void fb_epochs_destroy(struct fb_epochs *e)
 {
     if (!e)
         return;
-    fb_seeds_destroy(e->seeds);
     if (e->is_running) {
         fb_mutex_lock(&e->lock);
         e->stop = true;
@@ -761,6 +760,7 @@ void fb_epochs_destroy(struct fb_epochs *e)
         fb_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
+    fb_seeds_destroy(e->seeds); /* the thread has told it of accesses until now */
     fb_mutex_lock(&e->lock);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++)
         retire(e, i);

@@ -29,6 +29,7 @@
 #define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
 #define GONE_MAX       4096u
 #define LATE_NS        (10 * FB_NS_PER_S) /* accesses are known that long after they happened */
+#define CUT_NS         FB_ALLOC_ROUND_NS
 #define MEASURE_NS     (600 * FB_NS_PER_S)
 #define FILL_LEAST     (1ULL << 20)
 #define FILL_EVERY_NS  (10 * FB_NS_PER_S)
@@ -46,6 +47,7 @@ struct stream {
     bool known; /* it was met in an access */
     bool ended;
     uint64_t node;       /* it was of when last looked at */
+    int64_t cut_ns;      /* not before: the first shares of a new stream are guesses */
     int64_t measure_ns;  /* not measured again before, */
     int64_t fill_ns;     /* nor loaded */
     uint64_t fill_bytes; /* asked for the last time, */
@@ -559,7 +561,8 @@ static void count_file(void *arg, uint32_t file)
     if (s) {
         keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
         /* Uniform: any is as good as any other. */
-        if ((keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE) && fb_place_is_full(cache) &&
+        if ((keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE) && s->node != 0 &&
+            steer->now_ns >= s->cut_ns && fb_place_is_full(cache) &&
             s->counted_bytes + bytes >
                 atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) &&
             !fb_steer_is_pinned(steer, file))
@@ -690,10 +693,13 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
     fb_mutex_lock(&steer->lock);
     is_there = take_over(steer, number, &view, path);
     fb_mutex_unlock(&steer->lock);
-    if (!is_there)
+    if (!is_there) {
+        s->node = 0;
         return;
+    }
     if (s->node != view.node) {
         s->node = view.node;
+        s->cut_ns = now_ns + CUT_NS;
         s->measure_ns = s->fill_ns = 0;
         s->fill_bytes = 0;
         s->ended = false;
