@@ -461,7 +461,15 @@ static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32
     return (struct fb_use){meta.last, meta.history};
 }
 
-void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep)
+static uint8_t mark_of(enum fb_keep keep, bool pinned)
+{
+    if (pinned)
+        return FB_REUSE_PINNED;
+    return keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE ? FB_REUSE_HELD : FB_REUSE_FRESH;
+}
+
+void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep,
+                    bool pinned)
 {
     struct fb_store *store = learn->cache->store;
     bool hit = access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM;
@@ -488,8 +496,7 @@ void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum
                             here && access->outcome != FB_ACCESS_FETCHED, &use);
     else
         use = (struct fb_use){atomic_load_explicit(&learn->now, memory_order_relaxed),
-                              keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE ? FB_REUSE_HELD
-                                                                               : FB_REUSE_FRESH};
+                              mark_of(keep, pinned)};
     if (here)
         fb_store_touch(store, access->key, access->loc, access->time_ns, &use);
 }
@@ -567,7 +574,7 @@ void fb_learn_gone(struct fb_learn *learn, const struct fb_item *item)
     struct fb_reuse_meta meta = {item->use.last, item->use.history};
     uint64_t hash = item_hash(fb_files_identity(learn->cache->files, item->file), item->block);
 
-    if (meta.history == FB_REUSE_FRESH || meta.history == FB_REUSE_HELD)
+    if (fb_reuse_is_mark(meta.history))
         return;
     fb_mutex_lock(&learn->lock);
     fb_reuse_evicted(learn->reuse, hash, &meta);

@@ -42,7 +42,8 @@ void fb_learn_stop(struct fb_learn *learn);
 void fb_learn_destroy(struct fb_learn *learn); /* takes NULL */
 
 /* Background thread: one access, of a stream that keeps by `keep`. */
-void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep);
+void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep,
+                    bool pinned);
 /* Writes out the log. */
 void fb_learn_flush(struct fb_learn *learn);
 /* Ten times a second. */

@@ -322,7 +322,6 @@ static int merge(struct fb_cache *cache, struct parting *p) FB_REQUIRES(&cache->
 
         rc = one == 0 || rc == 0 ? 0 : one;
     }
-    put_back(p);
     free(g.items);
     free(g.uses);
     free(g.keys);
@@ -363,15 +362,18 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     int rc = -EAGAIN;
 
     fb_list_init(&p.kept);
+    fb_store_set_aside(cache->store, tier, true);
     if (cache->evict->learns)
         rc = merge(cache, &p);
-    if (rc != -EAGAIN)
-        return rc == -EBUSY ? 0 : rc; /* somebody else has emptied it */
-    rc = choose_one(cache, tier, p.down.now_ns, &victim);
-    if (rc < 0)
-        return rc;
-    rc = fb_store_evict(cache->store, victim, false, part, &p);
+    if (rc == -EAGAIN) {
+        rc = choose_one(cache, tier, p.down.now_ns, &victim);
+        if (rc == 0)
+            rc = fb_store_evict(cache->store, victim, false, part, &p);
+    } else if (rc == -EBUSY) {
+        rc = 0; /* somebody else has emptied it */
+    }
     put_back(&p);
+    fb_store_set_aside(cache->store, tier, false);
     return rc;
 }
 

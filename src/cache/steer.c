@@ -390,7 +390,8 @@ void fb_steer_begin(struct fb_steer *steer, int64_t now_ns)
     steer->now_ns = now_ns;
 }
 
-enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
+enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access,
+                            bool *ret_pinned)
 {
     uint32_t file = (uint32_t)(access->key >> 32), block = (uint32_t)access->key;
     uint64_t block_bytes = steer->cache->config.block_bytes, at = block * block_bytes;
@@ -401,6 +402,7 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
     struct order order;
     size_t len;
 
+    *ret_pinned = false;
     if (access->outcome == FB_ACCESS_FAILED ||
         !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version) ||
         at >= version.size)
@@ -423,8 +425,10 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
         answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED);
     }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
-    if (order_for(steer, access->source, path, len, &order))
+    if (order_for(steer, access->source, path, len, &order)) {
         answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;
+        *ret_pinned = order.pinned;
+    }
     drop_if_read(steer, answer.keep, access, told.item_bytes, file, told.fact.blocks);
     return answer.keep;
 }

@@ -33,7 +33,8 @@ uint64_t fb_steer_bytes(uint64_t memory_bytes);
 /* Background thread: a round begins; each access, with the rule that keeps
  * what was read; the end of the round. */
 void fb_steer_begin(struct fb_steer *steer, int64_t now_ns);
-enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
+enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access,
+                            bool *ret_pinned);
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
 
 /* Any thread: an item was evicted for room. The caller has a reference to its file. */

@@ -17,8 +17,11 @@
 
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
+    bool pinned;
+    enum fb_keep keep = fb_steer_watch(cache->steer, access, &pinned);
+
     cache->watched++;
-    fb_learn_watch(cache->learn, access, fb_steer_watch(cache->steer, access));
+    fb_learn_watch(cache->learn, access, keep, pinned);
     fb_epochs_watch(cache->epochs, access);
 }
 

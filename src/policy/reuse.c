@@ -54,6 +54,8 @@
 #define MISS_RATIO_STEP 1e-4
 #define MISS_RATIO_MIN  0.01
 #define JUDGED_MIN      1 /* observations */
+#define HELD_SCORE      1 /* a byte; what is learned gives far less */
+#define PINNED_SCORE    1000
 
 struct watched {
     uint64_t hash; /* 0: free */
@@ -376,7 +378,7 @@ static uint8_t first_history(struct fb_reuse *r, uint64_t hash, struct fb_reuse_
 void fb_reuse_hit(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
     request(reuse, size, true);
-    if (meta->history == FB_REUSE_FRESH || meta->history == FB_REUSE_HELD)
+    if (fb_reuse_is_mark(meta->history))
         meta->history = first_history(reuse, hash, meta);
     else
         meta->history = next_history(reuse, meta->history, reuse->now - meta->last);
@@ -558,8 +560,10 @@ float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, u
     unsigned of_size = size_class(size);
     const float *u;
 
+    if (history == FB_REUSE_PINNED)
+        return PINNED_SCORE;
     if (history == FB_REUSE_HELD)
-        return 1;
+        return HELD_SCORE;
     if (!reuse->model)
         return (float)(1 + (history >> 6)) / ((float)age + 1) / (float)size;
     u = &reuse->utility[cell(history, of_size, age_class(reuse, age))];

@@ -48,11 +48,17 @@ struct fb_reuse_meta {
 
 static_assert(sizeof(struct fb_reuse_meta) == 5, "per object");
 
-/* Two histories that no request leaves behind; the owner may set them. FRESH: it was not asked for
- * yet, the first request will begin its history. HELD: another rule keeps it; it is worth more than
- * anything that is learned. */
-#define FB_REUSE_FRESH 0x3e
-#define FB_REUSE_HELD  0x3f
+/* Marks: histories that no request leaves behind; the owner may set them. FRESH: it was not asked
+ * for yet, the first request will begin its history. HELD: another rule keeps it; it is worth more
+ * than anything that is learned. PINNED: a user does; it is worth more than that. */
+#define FB_REUSE_PINNED 0x3d
+#define FB_REUSE_FRESH  0x3e
+#define FB_REUSE_HELD   0x3f
+
+static inline bool fb_reuse_is_mark(uint8_t history)
+{
+    return history >= FB_REUSE_PINNED && history <= FB_REUSE_HELD;
+}
 
 struct fb_reuse;
 

@@ -139,10 +139,12 @@ static void test_marks(void **state)
     struct fb_reuse_meta hot[HOT] = {0};
     struct fb_reuse_meta once[HOT] = {0};
     struct fb_reuse_meta held = {.history = FB_REUSE_HELD};
+    struct fb_reuse_meta pinned = {.history = FB_REUSE_PINNED};
     struct fb_reuse_meta fresh = {.history = FB_REUSE_FRESH};
 
     (void)state;
     replay(reuse, hot, once, 1);
+    assert_true(fb_reuse_score(reuse, &held, 1) < fb_reuse_score(reuse, &pinned, 2));
     for (unsigned i = 0; i < HOT; i++)
         assert_true(fb_reuse_score(reuse, &hot[i], 2) < fb_reuse_score(reuse, &held, 2));
     fresh.last = once[0].last;

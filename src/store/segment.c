@@ -276,10 +276,22 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
             fb_mutex_lock(&t->lock);
             continue;
         }
-        rc = provide_open(store, t, lane, length);
+        rc = t->set_aside && lane != FB_STORE_KEPT ? FB_STORE_FULL
+                                                   : provide_open(store, t, lane, length);
         if (rc != 0)
             break;
     }
     fb_mutex_unlock(&t->lock);
     return rc;
+}
+
+void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on)
+{
+    struct fb_store_tier *t = &store->tiers[tier];
+
+    fb_mutex_lock(&t->lock);
+    t->set_aside = on;
+    while (on && t->opening)
+        fb_cond_wait(&t->cond, &t->lock, FB_NEVER_NS);
+    fb_mutex_unlock(&t->lock);
 }

@@ -189,6 +189,10 @@ FB_MUST_CHECK int fb_store_append(struct fb_store *store, unsigned tier,
 /* Whether append would find room without evicting. */
 bool fb_store_has_room(struct fb_store *store, unsigned tier);
 
+/* While on, free slots of the tier are for what is kept (FB_STORE_KEPT): who empties segments and
+ * puts some of it back finds the room that he made. */
+void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
+
 /* Waits until a write has completed, at most until the deadline. */
 void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);
 

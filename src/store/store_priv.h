@@ -87,6 +87,7 @@ struct fb_store_tier {
     unsigned which; /* location kind: 0 DRAM, 1 persistent */
     struct fb_segment *open[FB_STORE_LANES];
     bool opening;      /* somebody is taking a slot */
+    bool set_aside;    /* free slots are for FB_STORE_KEPT */
     uint32_t unsealed; /* segments that are full and not yet sealed */
     uint64_t failures; /* seals that failed */
 };
