@@ -115,7 +115,7 @@ static void use_cache(unsigned requests)
         if (i % 4 == 0)
             read_number(FILES / 2 + i / 4 % (FILES / 2));
         else
-            read_number((unsigned)(FILES / 2 * u * u * u * u));
+            read_number((unsigned)(0.5 * FILES * u * u * u * u));
         if (i % BATCH == 0)
             fb_cache_tick(cache);
     }
