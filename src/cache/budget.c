@@ -42,15 +42,16 @@ static uint64_t segment_size(const struct fb_cache_config *c, uint64_t tier_byte
     return fb_align_up(fb_max_u64(size, floor), 4096);
 }
 
-static int too_small(uint64_t memory, struct fb_error *err)
+/* Some of what is needed grows with the memory there is, by less than half of it. */
+static int too_small(uint64_t memory, uint64_t missing, struct fb_error *err)
 {
-    char text[FB_UNITS_TEXT_MAX];
+    uint64_t need = fb_max_u64(fb_align_up(memory + 2 * missing, 1 << 20), FB_MEMORY_MIN);
+    char is[FB_UNITS_TEXT_MAX], should[FB_UNITS_TEXT_MAX];
 
-    return fb_error_set(
-        err, -EINVAL,
-        "%s of memory is too little for this block and segment size; use --memory 64M "
-        "or more, or smaller blocks and segments",
-        fb_format_size(text, memory));
+    return fb_error_set(err, -EINVAL,
+                        "%s of memory is too little for this block and segment size; use --memory "
+                        "%s or more, or smaller blocks and segments",
+                        fb_format_size(is, memory), fb_format_size(should, need));
 }
 
 int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget,
@@ -64,7 +65,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     uint64_t buffers, tables, storable, used;
 
     if (memory < FB_MEMORY_MIN)
-        return too_small(memory, err);
+        return too_small(memory, 0, err);
     b.nvme_segment_bytes = segment_size(c, c->cache_bytes, memory / 16);
     b.pmem_segment_bytes = segment_size(c, c->pmem_bytes, memory / 16);
     b.dram_segment_bytes = segment_size(c, memory, memory / 16);
@@ -95,12 +96,12 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
            b.clients * fb_client_area_bytes() + b.nvme_staging * b.nvme_segment_bytes +
            (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);
     if (used > memory)
-        return too_small(memory, err);
+        return too_small(memory, used - memory, err);
     b.dram_bytes = memory - used;
     if (b.dram_bytes / b.dram_segment_bytes < DRAM_SEGMENTS_MIN)
         b.dram_bytes = 0;
     if (!b.dram_bytes && !c->cache_bytes && !c->pmem_bytes)
-        return too_small(memory, err);
+        return too_small(memory, DRAM_SEGMENTS_MIN * b.dram_segment_bytes, err);
     *ret_budget = b;
     return 0;
 }

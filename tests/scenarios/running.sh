@@ -5,7 +5,7 @@
 
 S=$T/source
 C=$T/cache
-R=(--source "$S" --cache-dir "$C" --cache-size 64M --memory 64M --metrics off)
+R=(--source "$S" --cache-dir "$C" --cache-size 64M --memory 96M --metrics off)
 mkdir -p "$S"
 chmod 755 "$S"
 
@@ -42,13 +42,19 @@ expect_status()
     [ $status -eq "$expected" ] || fail "status $status, expected $expected: $*"
 }
 
+# no_library - programs are not given the preload library.
+no_library()
+{
+    echo 'int forebay_nothing;' >"$T/nothing.c"
+    cc -shared -fPIC -o "$T/nothing.so" "$T/nothing.c"
+    export FOREBAY_PRELOAD_LIB=$T/nothing.so
+}
+
 each_library()
 {
     local real
     real=$(dirname "$FOREBAY")/../doors/preload/libforebay_preload.so
-    echo 'int forebay_nothing;' >"$T/nothing.c"
-    cc -shared -fPIC -o "$T/nothing.so" "$T/nothing.c"
-    export FOREBAY_PRELOAD_LIB=$T/nothing.so
+    no_library
     "$@"
     # A library with a sanitizer in it needs programs that have it, too.
     if [ -e "$real" ] && [ -z "$(LD_PRELOAD=$real cat /dev/null 2>&1)" ]; then
