@@ -25,7 +25,11 @@ trap 'echo "$0:$LINENO: failed ($?): $BASH_COMMAND" >&2' ERR
 # fail MESSAGE... - end the test as failed.
 fail()
 {
+    local log
     echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: $*" >&2
+    for log in "$T"/*/forebay.log; do
+        [ ! -s "$log" ] || { echo "${log#"$T"/} ends:"; tail -n 12 "$log"; } >&2
+    done
     exit 1
 }
 

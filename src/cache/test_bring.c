@@ -200,7 +200,8 @@ static void what_follows_is_there(void **state)
     assert_int_equal(metric(FB_CM_MISSES), misses);
     fb_cache_tick(cache);
     assert_true(metric(FB_CM_PREFETCH_USED) >= 100);
-    assert_int_equal(metric(FB_CM_PREFETCH_WASTED), 0);
+    /* Those that were read while they were on their way. */
+    assert_true(metric(FB_CM_PREFETCH_WASTED) <= 8);
 }
 
 /* Items of which it is known by now whether they are kept. */

@@ -105,7 +105,8 @@ static void daemon_ready(void *arg)
     int *fd = arg;
 
     use_null(STDOUT_FILENO);
-    use_null(STDERR_FILENO);
+    if (!fb_log_take_stderr())
+        use_null(STDERR_FILENO);
     tell(*fd, 0, NULL);
     close(fb_steal_fd(fd));
 }

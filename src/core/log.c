@@ -30,6 +30,7 @@ struct output {
     int fd;       /* -1: standard error */
     bool rotates; /* a regular file with a limit */
     bool torn;    /* the last line went out in part */
+    bool stderr_too;
     char *path;
     uint64_t size;
     uint64_t max_bytes;
@@ -116,6 +117,18 @@ void fb_log_close(void)
     replace_output(&(struct output){.fd = -1}, FB_LOG_INFO);
 }
 
+bool fb_log_take_stderr(void)
+{
+    struct output *o = &logger.output;
+    bool taken;
+
+    fb_mutex_lock(&logger.mutex);
+    taken = o->fd >= 0 && dup2(o->fd, STDERR_FILENO) >= 0;
+    o->stderr_too = taken;
+    fb_mutex_unlock(&logger.mutex);
+    return taken;
+}
+
 int fb_log_level_parse(const char *text, enum fb_log_level *ret_level)
 {
     for (unsigned i = 0; i < FB_ARRAY_SIZE(levels); i++) {
@@ -157,6 +170,8 @@ static void rotate(struct output *o)
     close(o->fd);
     o->fd = fb_steal_fd(&fd);
     o->torn = false;
+    if (o->stderr_too)
+        dup2(o->fd, STDERR_FILENO);
 }
 
 /* Copies `text` with its control characters escaped; returns the length, at most `size`, the end

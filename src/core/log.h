@@ -31,6 +31,10 @@ enum fb_log_level {
 FB_MUST_CHECK int fb_log_open(const char *path, enum fb_log_level level, uint64_t max_bytes,
                               unsigned keep);
 
+/* Standard error leads into the open log from now on, whatever it is rotated to: for what others
+ * print, and for last words (crash.h). False: no log is open. */
+bool fb_log_take_stderr(void);
+
 /* Back to standard error and level info. */
 void fb_log_close(void);
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "core/clock.h"
+#include "core/crash.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -105,6 +106,7 @@ static int set_up_process(struct fb_daemon *d, struct fb_error *err)
 
     umask(077);
     fb_raise_nofile();
+    fb_crash_install();
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
