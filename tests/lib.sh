@@ -25,8 +25,14 @@ trap 'echo "$0:$LINENO: failed ($?): $BASH_COMMAND" >&2' ERR
 # fail MESSAGE... - end the test as failed.
 fail()
 {
+    fail_at "${BASH_LINENO[0]}" "$*"
+}
+
+# fail_at LINE MESSAGE - with what daemons have said last.
+fail_at()
+{
     local log
-    echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: $*" >&2
+    echo "FAIL: ${0##*/}:$1: $2" >&2
     for log in "$T"/*/forebay.log; do
         [ ! -s "$log" ] || { echo "${log#"$T"/} ends:"; tail -n 12 "$log"; } >&2
     done
@@ -45,10 +51,7 @@ check()
 {
     local status=0
     "$@" || status=$?
-    [ $status -eq 0 ] || {
-        echo "FAIL: ${0##*/}:${BASH_LINENO[0]}: status $status: $*" >&2
-        exit 1
-    }
+    [ $status -eq 0 ] || fail_at "${BASH_LINENO[0]}" "status $status: $*"
 }
 
 # refuse COMMAND... - the command must fail, but not by a signal or because it does not exist.

@@ -13,6 +13,7 @@
 #define ORIGINS     64u
 #define BROUGHT     (ORIGINS * FB_BROUGHT_BACK)
 #define WASTED      256u
+#define PASSED      256u
 #define STALE_NS    (2 * FB_NS_PER_S) /* in the queue: the reader has passed by */
 #define ACTIVE_NS   FB_NS_PER_S
 #define STRETCH_MAX 2u  /* blocks read at once: a buffer each */
@@ -62,6 +63,8 @@ struct fb_bring {
     struct latest latest[ORIGINS];
     uint16_t wasted[WASTED];
     unsigned wasted_count;
+    uint64_t passed[PASSED]; /* items whose buffers are to be let go */
+    unsigned passed_count;
 };
 
 static void pump(struct fb_bring *bring);
@@ -135,12 +138,10 @@ static void drop_passed(struct fb_bring *bring, uint16_t origin, uint32_t reader
 void fb_bring_passed(struct fb_bring *bring, uint16_t origin, uint32_t place)
 {
     struct latest *l = &bring->latest[origin % ORIGINS];
-    uint64_t keys[FB_BRING_PASSED];
-    unsigned count = 0;
 
     fb_mutex_lock(&bring->lock);
     drop_passed(bring, origin, place);
-    for (; l->passed != l->next && count < FB_BRING_PASSED; l->passed++) {
+    for (; l->passed != l->next && bring->passed_count < PASSED; l->passed++) {
         uint64_t key = l->keys[l->passed % FB_BROUGHT_BACK];
         const struct brought *b = slot_of(bring, key);
 
@@ -148,11 +149,24 @@ void fb_bring_passed(struct fb_bring *bring, uint16_t origin, uint32_t place)
         if (b->key == key && (b->place == place || !is_passed(b->place, place)))
             break;
         if (give_up(bring, key))
-            keys[count++] = key;
+            bring->passed[bring->passed_count++] = key;
     }
     fb_mutex_unlock(&bring->lock);
-    for (unsigned i = 0; i < count; i++)
-        fb_fetch_unpark_key(bring->cache, keys[i]);
+}
+
+/* A buffer that is let go serves who waits for one, whose read may be answered at once: so nobody
+ * who holds a lock comes here. */
+static void let_passed_go(struct fb_bring *bring)
+{
+    uint64_t key;
+
+    do {
+        fb_mutex_lock(&bring->lock);
+        key = bring->passed_count > 0 ? bring->passed[--bring->passed_count] : 0;
+        fb_mutex_unlock(&bring->lock);
+        if (key != 0)
+            fb_fetch_unpark_key(bring->cache, key);
+    } while (key != 0);
 }
 
 bool fb_bring_forget(struct fb_bring *bring, uint64_t key, uint16_t *ret_origin)
@@ -423,6 +437,7 @@ static void pump(struct fb_bring *bring)
 
 void fb_bring_tick(struct fb_bring *bring)
 {
+    let_passed_go(bring);
     pump(bring);
 }
 

@@ -56,7 +56,8 @@ FB_MUST_CHECK int fb_bring(struct fb_bring *bring, const struct fb_bring_order *
 /* Memory it takes. */
 uint64_t fb_bring_bytes(void);
 
-/* Begins what there is room for by now. */
+/* Lets go of what readers have passed by, and begins what there is room for by now. No lock may be
+ * held: reads may end in here. */
 void fb_bring_tick(struct fb_bring *bring);
 
 /* Readers have been followed lately: it is worth looking often where they are. */
@@ -66,7 +67,7 @@ bool fb_bring_is_active(const struct fb_bring *bring);
 void fb_bring_wait(struct fb_bring *bring, int64_t until_ns);
 
 /* A reader for whom an origin wants things is at that place: what was wanted of those just before
- * it, and is not there or was not read, will not be. */
+ * it, and is not there or was not read, will not be. The tick after this lets it go. */
 void fb_bring_passed(struct fb_bring *bring, uint16_t origin, uint32_t place);
 
 /* An item was read, or has left. True when it had been brought and was not read before; then

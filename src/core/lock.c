@@ -2,11 +2,21 @@
  * With FB_DEBUG each thread keeps the ranks it holds in a small stack of its own, in the order in
  * which it took them. Unlocking may happen in any order; so the stack stays sorted, and comparing
  * with its top is enough.
+ *
+ * Conditions are futexes of our own: glibc's lose a wake-up once in a while (its bug 25847, there
+ * before 2.41), and a worker that sleeps through a job costs a program its deadline. A waiter notes
+ * the count of signals under the mutex and sleeps only while it stands, so none is missed between
+ * the two; whom a signal wakes in vain looks again, as all do.
  */
 #include "core/lock.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "core/clock.h"
@@ -109,32 +119,39 @@ FB_NO_TSA void fb_mutex_unlock(struct fb_mutex *m)
 
 void fb_cond_init(struct fb_cond *c)
 {
-    pthread_condattr_t attr;
-    int rc;
-
-    rc = pthread_condattr_init(&attr);
-    FB_ASSERT(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    FB_ASSERT(rc == 0);
-    rc = pthread_cond_init(&c->cond, &attr);
-    FB_ASSERT(rc == 0);
-    pthread_condattr_destroy(&attr);
+    atomic_init(&c->signals, 0);
+    atomic_init(&c->waiters, 0);
 }
 
 void fb_cond_destroy(struct fb_cond *c)
 {
-    if (c)
-        pthread_cond_destroy(&c->cond);
+    (void)c;
+}
+
+static long futex(struct fb_cond *c, int op, uint32_t value, const struct timespec *until)
+{
+    return syscall(SYS_futex, &c->signals, op | FUTEX_PRIVATE_FLAG, value, until, NULL,
+                   FUTEX_BITSET_MATCH_ANY);
+}
+
+/* Who changed something under the mutex sees all who had looked before: they had counted themselves
+ * when they let go of it. */
+static void wake(struct fb_cond *c, uint32_t most)
+{
+    if (atomic_load(&c->waiters) == 0)
+        return;
+    atomic_fetch_add(&c->signals, 1);
+    futex(c, FUTEX_WAKE, most, NULL);
 }
 
 void fb_cond_signal(struct fb_cond *c)
 {
-    pthread_cond_signal(&c->cond);
+    wake(c, 1);
 }
 
 void fb_cond_broadcast(struct fb_cond *c)
 {
-    pthread_cond_broadcast(&c->cond);
+    wake(c, INT_MAX);
 }
 
 /* The mutex stays on the stack of held ranks while waiting: this thread takes no other
@@ -142,21 +159,25 @@ void fb_cond_broadcast(struct fb_cond *c)
 bool fb_cond_wait(struct fb_cond *c, struct fb_mutex *m, int64_t until_ns)
 {
     struct timespec until = {0};
+    uint32_t seen;
+    bool in_time;
     int rc;
 
     held_check(m);
-    if (until_ns == FB_NEVER_NS) {
-        rc = pthread_cond_wait(&c->cond, &m->mutex);
-        FB_ASSERT(rc == 0);
-        return true;
-    }
     if (until_ns > 0) {
         until.tv_sec = until_ns / FB_NS_PER_S;
         until.tv_nsec = until_ns % FB_NS_PER_S;
     }
-    rc = pthread_cond_timedwait(&c->cond, &m->mutex, &until);
-    FB_ASSERT(rc == 0 || rc == ETIMEDOUT);
-    return rc == 0;
+    atomic_fetch_add(&c->waiters, 1);
+    seen = atomic_load(&c->signals);
+    rc = pthread_mutex_unlock(&m->mutex);
+    FB_ASSERT(rc == 0);
+    in_time = futex(c, FUTEX_WAIT_BITSET, seen, until_ns == FB_NEVER_NS ? NULL : &until) == 0 ||
+              errno != ETIMEDOUT;
+    rc = pthread_mutex_lock(&m->mutex);
+    FB_ASSERT(rc == 0);
+    atomic_fetch_sub(&c->waiters, 1);
+    return in_time;
 }
 
 void fb_event_init(struct fb_event *e)

@@ -64,7 +64,8 @@ struct FB_CAPABILITY("mutex") fb_mutex {
 };
 
 struct fb_cond {
-    pthread_cond_t cond;
+    _Atomic uint32_t signals; /* a futex: counts on, wraps */
+    _Atomic uint32_t waiters; /* changed under the mutex that they wait with */
 };
 
 void fb_mutex_init(struct fb_mutex *m, enum fb_lock_rank rank);
@@ -74,6 +75,7 @@ void fb_mutex_unlock(struct fb_mutex *m) FB_RELEASES(m);
 
 void fb_cond_init(struct fb_cond *c);
 void fb_cond_destroy(struct fb_cond *c);
+/* What is waited for is changed under the mutex; the signal comes then or later. */
 void fb_cond_signal(struct fb_cond *c);
 void fb_cond_broadcast(struct fb_cond *c);
 

@@ -138,6 +138,65 @@ static void test_signals_are_not_lost(void **state)
     fb_mutex_destroy(&s.mutex);
 }
 
+#define JOBS 20000
+
+/* A pool: workers wait for jobs; `ready` ends them. */
+struct pool {
+    struct shared jobs;
+    struct fb_cond all_done;
+    uint64_t done;
+};
+
+static void *work_off(void *arg)
+{
+    struct pool *p = arg;
+
+    fb_mutex_lock(&p->jobs.mutex);
+    for (;;) {
+        while (p->jobs.count == 0 && !p->jobs.ready)
+            fb_cond_wait(&p->jobs.cond, &p->jobs.mutex, FB_NEVER_NS);
+        if (p->jobs.count == 0)
+            break;
+        p->jobs.count--;
+        p->done++;
+        if (p->jobs.count == 0)
+            fb_cond_signal(&p->all_done);
+    }
+    fb_mutex_unlock(&p->jobs.mutex);
+    return NULL;
+}
+
+static void test_pool_sleeps_through_nothing(void **state)
+{
+    struct pool p = {.done = 0};
+    pthread_t threads[THREADS];
+
+    (void)state;
+    fb_mutex_init(&p.jobs.mutex, FB_RANK_FETCH);
+    fb_cond_init(&p.jobs.cond);
+    fb_cond_init(&p.all_done);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(fb_thread_start(&threads[i], "worker", work_off, &p), 0);
+    fb_mutex_lock(&p.jobs.mutex);
+    for (unsigned i = 0; i < JOBS; i++) {
+        for (unsigned j = 0; j <= i % 3; j++) {
+            p.jobs.count++;
+            fb_cond_signal(&p.jobs.cond);
+        }
+        while (p.jobs.count > 0)
+            assert_true(fb_cond_wait(&p.all_done, &p.jobs.mutex, fb_now_ns() + 60 * FB_NS_PER_S));
+    }
+    p.jobs.ready = true;
+    fb_cond_broadcast(&p.jobs.cond);
+    fb_mutex_unlock(&p.jobs.mutex);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(p.done, JOBS / 3 * 6 + (JOBS % 3 > 0) + 2 * (JOBS % 3 > 1));
+    fb_cond_destroy(&p.all_done);
+    fb_cond_destroy(&p.jobs.cond);
+    fb_mutex_destroy(&p.jobs.mutex);
+}
+
 static void test_null(void **state)
 {
     (void)state;
@@ -279,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_cond_wakes),
         cmocka_unit_test(test_cond_times_out),
         cmocka_unit_test(test_signals_are_not_lost),
+        cmocka_unit_test(test_pool_sleeps_through_nothing),
         cmocka_unit_test(test_null),
         cmocka_unit_test(test_table_ascends),
         cmocka_unit_test(test_order_is_accepted),
