@@ -3,11 +3,13 @@
  * without.
  *
  *     door --dir DIR [--items N] [--item BYTES] [--readers N] [--epochs N] [--memory BYTES]
- *          [--plan 0]
+ *          [--plan 0] [--log 1] [--step US]
  *
  * All items are on the NVMe tier, and DRAM holds a part of them only. Reader w of W is worker w of
  * a loader: it copies its batches, file by file, one at a time. Prints the time of the best epoch
- * after the first, and how much of it came from DRAM. The first run in a directory fills it.
+ * after the first, and how much of it came from DRAM. The first run in a directory fills it. With
+ * --log the next epoch is laid out on the disk meanwhile; the second epoch is the first that was.
+ * With --step each batch is followed by so much time without reading, as a GPU's step is.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@ struct reader {
     const struct fb_plan *plan;
     uint32_t worker;
     uint64_t late; /* not in DRAM when it was wanted */
+    int64_t step_ns;
 };
 
 static void *read_epoch(void *arg)
@@ -49,12 +52,14 @@ static void *read_epoch(void *arg)
         }
         if (got != (int64_t)b->file_bytes)
             fb_bench_die("a read failed");
+        if (r->step_ns > 0 && j % BATCH == BATCH - 1)
+            fb_sleep_ns(r->step_ns);
     }
     return NULL;
 }
 
 static double epoch(const struct fb_bench *b, const struct fb_plan *plan, uint32_t readers,
-                    uint64_t *ret_late)
+                    int64_t step_ns, uint64_t *ret_late)
 {
     struct reader r[READERS_MAX];
     pthread_t threads[READERS_MAX];
@@ -62,7 +67,7 @@ static double epoch(const struct fb_bench *b, const struct fb_plan *plan, uint32
 
     *ret_late = 0;
     for (uint32_t w = 0; w < readers; w++) {
-        r[w] = (struct reader){.bench = b, .plan = plan, .worker = w};
+        r[w] = (struct reader){.bench = b, .plan = plan, .worker = w, .step_ns = step_ns};
         if (pthread_create(&threads[w], NULL, read_epoch, &r[w]) != 0)
             fb_bench_die("no thread");
     }
@@ -88,6 +93,11 @@ static struct fb_names *make_names(uint32_t items)
     return names;
 }
 
+static unsigned long long count(const struct fb_bench *b, enum fb_cache_metric which)
+{
+    return fb_metric_get(fb_cache_metrics(b->cache), which);
+}
+
 int main(int argc, char **argv)
 {
     const char *dir = fb_bench_text(argc, argv, "dir", NULL);
@@ -95,6 +105,7 @@ int main(int argc, char **argv)
     uint32_t items = (uint32_t)fb_bench_number(argc, argv, "items", 10000);
     uint32_t readers = (uint32_t)fb_bench_number(argc, argv, "readers", 1);
     uint64_t epochs = fb_bench_number(argc, argv, "epochs", 4);
+    int64_t step_ns = (int64_t)fb_bench_number(argc, argv, "step", 0) * 1000;
     struct fb_plan_order order = {
         .spec = {.shuffle = {.sampler = fb_sampler_find("torch-distributed"), .seed = 1},
                  .split = {.world = 1, .batch = BATCH, .workers = readers}}};
@@ -108,13 +119,15 @@ int main(int argc, char **argv)
 
     if (!dir || readers < 1 || readers > READERS_MAX)
         fb_bench_die("usage: door --dir DIR [--items N] [--item BYTES] [--readers N] [--epochs N] "
-                     "[--memory BYTES] [--plan 0]");
+                     "[--memory BYTES] [--plan 0] [--log 1] [--step US]");
     fb_cache_config_defaults(&config);
     config.memory_bytes = fb_bench_number(argc, argv, "memory", 512u << 20);
     config.cache_bytes = 2 * items * (item_bytes + 4096) + (256u << 20);
     config.cache_dir_count = 1;
     config.cache_dirs[0] = dir;
     config.free_space_ratio = 0.01;
+    config.epoch_log = fb_bench_number(argc, argv, "log", 0) ? FB_EPOCH_LOG_ON : FB_EPOCH_LOG_OFF;
+    config.epoch_log_daily_bytes = UINT64_MAX / 2;
     fb_bench_open(&b, &config, item_bytes, 2);
     fb_bench_learn(&b, items);
     fb_bench_read(&b, FILL_DEPTH, fb_bench_each, &b);
@@ -126,7 +139,7 @@ int main(int argc, char **argv)
         fb_bench_die("%s", err.text);
     for (uint64_t e = 0; e < epochs; e++) {
         uint64_t missed;
-        double seconds = epoch(&b, truth, readers, &missed);
+        double seconds = epoch(&b, truth, readers, step_ns, &missed);
 
         if (e > 0 && (best == 0 || seconds < best)) {
             best = seconds;
@@ -136,9 +149,11 @@ int main(int argc, char **argv)
             fb_bench_die("out of memory");
     }
     printf(
-        "{\"seconds\": %.4f, \"bytes_per_s\": %.0f, \"from_dram\": %.4f, \"source_bytes\": %llu}\n",
+        "{\"seconds\": %.4f, \"bytes_per_s\": %.0f, \"from_dram\": %.4f, \"source_bytes\": %llu, "
+        "\"log_written\": %llu, \"log_loaded\": %llu, \"log_left\": %llu}\n",
         best, (double)items * (double)item_bytes / best, 1 - (double)late / items,
-        (unsigned long long)fb_metric_get(fb_cache_metrics(b.cache), FB_CM_FETCH_BYTES));
+        count(&b, FB_CM_FETCH_BYTES), count(&b, FB_CM_LOG_BYTES), count(&b, FB_CM_LOG_LOAD_BYTES),
+        count(&b, FB_CM_LOG_LEFT));
     fb_plan_free(truth);
     fb_names_free(names);
     (void)fb_cache_unplan(b.volume, "");

@@ -4,6 +4,7 @@
 
 #include "cache/bring.h"
 #include "cache/dirs.h"
+#include "cache/epoch_log.h"
 #include "cache/epochs.h"
 #include "cache/learn.h"
 #include "cache/steer.h"
@@ -90,6 +91,8 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
                     (c->cache_bytes ? b.nvme_segment_bytes : 0);
     b.learn_bytes *= fb_evict_find(c->evict)->learns;
 
+    if (c->cache_bytes && c->epoch_log == FB_EPOCH_LOG_ON)
+        rest += fb_epoch_log_bytes(b.nvme_segment_bytes);
     /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
     used = rest + tables + b.learn_bytes +
            (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +

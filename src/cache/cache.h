@@ -83,7 +83,16 @@
  X(FB_CM_PLAN_BROUGHT_BYTES, "plan_brought_data", COUNTER, "bytes", "Bytes of such files")     \
  X(FB_CM_PLAN_READS, "plan_reads", COUNTER, "", "Files read as a plan had foretold")           \
  X(FB_CM_PLAN_IN_TIME, "plan_in_time", COUNTER, "", "Those of them found in DRAM")             \
- X(FB_CM_PLAN_STRANGE, "plan_strange", COUNTER, "", "Files of a plan read out of turn")
+ X(FB_CM_PLAN_STRANGE, "plan_strange", COUNTER, "", "Files of a plan read out of turn")        \
+ X(FB_CM_LOG_ITEMS, "epoch_log_items", COUNTER, "", "Items laid out for the next epoch")       \
+ X(FB_CM_LOG_BYTES, "epoch_log_written", COUNTER, "bytes", "Bytes of such items")              \
+ X(FB_CM_LOG_SEGMENTS, "epoch_log_segments", COUNTER, "", "Segments so laid out")              \
+ X(FB_CM_LOG_MOVED, "epoch_log_moved", COUNTER, "bytes",                                       \
+   "Bytes written again to free segments for it")                                              \
+ X(FB_CM_LOG_LEFT, "epoch_log_left", COUNTER, "",                                              \
+   "Items not laid out: for want of room or time, or beyond the write budget")                 \
+ X(FB_CM_LOG_LOADS, "epoch_log_loads", COUNTER, "", "Segments read whole for an epoch")        \
+ X(FB_CM_LOG_LOAD_BYTES, "epoch_log_loaded", COUNTER, "bytes", "Bytes of items in these")
 
 enum fb_cache_metric {
     FB_CACHE_METRICS(FB_METRIC_ENUM)
@@ -95,6 +104,13 @@ enum fb_cache_metric {
 #define FB_BLOCK_MAX       (8u << 20)
 #define FB_READ_PIECES     (FB_READ_MAX / FB_BLOCK_MIN + 2)
 #define FB_FILE_NONE       0u
+
+/* Whether the next epoch of a plan is laid out on NVMe in its order (cache/epoch_log.h). */
+enum fb_epoch_log_use {
+    FB_EPOCH_LOG_AUTO, /* where the disk is bad at reading at random */
+    FB_EPOCH_LOG_ON,
+    FB_EPOCH_LOG_OFF,
+};
 
 struct fb_cache_config {
     uint64_t memory_bytes; /* everything: DRAM segments, tables, buffers */
@@ -120,6 +136,8 @@ struct fb_cache_config {
     int64_t share_round_ns;
     uint64_t share_step_bytes;
     uint64_t share_min_bytes;
+    enum fb_epoch_log_use epoch_log;
+    uint64_t epoch_log_daily_bytes; /* that it may write; 0: cache_bytes */
     bool no_watch; /* tests: do not start the background thread; call fb_cache_tick() */
 };
 
@@ -348,8 +366,9 @@ struct fb_plan_view {
     bool found; /* by itself, from accesses */
     uint32_t files;
     struct fb_follow_stats follow;
-    uint64_t window; /* files to have ready */
-    uint64_t ready;  /* brought, and not read yet */
+    uint64_t window;  /* files to have ready */
+    uint32_t buckets; /* that the next epoch is laid out in; 0: it is not */
+    uint64_t ready;   /* brought, and not read yet */
 };
 
 typedef void fb_plan_visit_fn(void *arg, const struct fb_plan_view *view);

@@ -5,7 +5,7 @@
  *     ahead.c  fetches ahead of who reads a large file from front to back
  *     warm.c   loads what a user asks for
  *     steer.c  the brain at work
- *     epochs.c plans at work; epoch_file.c: plans over a restart
+ *     epochs.c plans at work; epoch_file.c: plans over a restart; epoch_log.c: the next epoch
  *     want.c   what the brain wants fetched ahead, as names; fill.c: data sets to have whole
  *     bring.c  brings files that nobody has asked for yet
  *     pipe.c   how long a source takes, and how much it gives
@@ -237,6 +237,15 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes);
  * keeps it. Where there is nothing below it stays while there is more room than `spare`. The caller
  * holds a reference. */
 void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes);
+/* Writes what DRAM has of an item into the log's open segment of the slowest tier; the place that it
+ * had there is dead then. 0; positive or negative: it stays as it is. The caller holds a reference.
+ */
+FB_MUST_CHECK int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions,
+                                    uint32_t *ret_bytes);
+/* Makes room in the slowest tier without losing anything: frees what is dead, and moves what is left
+ * of the emptiest segment into another. Returns the bytes that were written; 0: all are well filled.
+ * `memory` has the size of a segment. */
+FB_MUST_CHECK uint64_t fb_place_compact(struct fb_cache *cache, uint8_t *memory);
 void fb_place_tick(struct fb_cache *cache);
 void fb_place_save(struct fb_cache *cache, int64_t until_ns);
 /* Empties a segment of the slowest tier that has one. -ENOSPC: nothing can go. */

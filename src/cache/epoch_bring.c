@@ -33,6 +33,7 @@ struct bringing {
     struct fb_planned *plan;
     struct fb_volume *volume; /* entered */
     bool is_fetch;
+    bool is_covered; /* the epoch log reads its segment */
     uint32_t file;
     uint64_t at, size;
     struct fb_lookup lookup;
@@ -154,7 +155,7 @@ static void looked_up(struct fb_lookup *lookup)
     }
     b->file = lookup->file;
     b->size = fb_min_u64(lookup->attr.version.size, FILE_BYTES_MAX);
-    if (!S_ISREG(lookup->attr.mode) ||
+    if (!S_ISREG(lookup->attr.mode) || b->is_covered ||
         is_in_dram(b->epochs->cache, b->file, lookup->attr.version.size))
         finish(b);
     else
@@ -197,6 +198,7 @@ static bool begin(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *v
     b->plan = p;
     b->volume = volume;
     b->is_fetch = is_fetch;
+    b->is_covered = where.below && !where.in_dram && fb_epoch_log_covers(e->log, p, where.segment);
     fb_volume_enter(volume);
     atomic_fetch_add_explicit(&p->in_flight, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->fetching, is_fetch, memory_order_relaxed);
@@ -207,7 +209,7 @@ static bool begin(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *v
 
 /* ---- how far ---- */
 
-static uint64_t mean_bytes(const struct fb_planned *p)
+uint64_t fb_planned_mean_bytes(const struct fb_planned *p)
 {
     uint64_t files = atomic_load_explicit(&p->brought_files, memory_order_relaxed);
     uint64_t bytes = atomic_load_explicit(&p->brought_bytes, memory_order_relaxed);
@@ -215,9 +217,9 @@ static uint64_t mean_bytes(const struct fb_planned *p)
     return fb_max_u64(1, (bytes + FILE_BYTES) / (files + 1));
 }
 
-uint64_t fb_epochs_room(const struct fb_epochs *e)
+uint64_t fb_epochs_room(const struct fb_cache *cache)
 {
-    return e->cache->budget.dram_bytes / (fb_store_tiers(e->cache->store) > 1 ? 2 : 4);
+    return cache->budget.dram_bytes / (fb_store_tiers(cache->store) > 1 ? 2 : 4);
 }
 
 static void set_rate(struct fb_planned *p, int64_t now_ns)
@@ -234,10 +236,16 @@ static void set_rate(struct fb_planned *p, int64_t now_ns)
 
 static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p, unsigned share)
 {
-    uint64_t mean = mean_bytes(p);
-    uint64_t most = fb_epochs_room(e) / share / mean;
+    uint64_t mean = fb_planned_mean_bytes(p);
+    uint64_t most = fb_epochs_room(e->cache) / share / mean;
     uint64_t window = (uint64_t)(p->rate * (double)WINDOW_NS / FB_NS_PER_S);
+    uint32_t buckets = fb_epoch_log_buckets(p);
 
+    /* A bucket comes as a whole, and is ahead by one at least; what waits takes room, too. */
+    if (buckets > 0) {
+        most /= 2;
+        window = fb_max_u64(window, fb_names_count(p->names) / buckets);
+    }
     return fb_max_u64(1, fb_min_u64(most, fb_max_u64(window, WINDOW_MIN / mean)));
 }
 
@@ -263,9 +271,10 @@ static struct fb_volume *hold_volume(struct fb_cache *cache, uint16_t source)
 static void make_room(struct fb_epochs *e, const struct fb_planned *p)
 {
     struct fb_cache *cache = e->cache;
-    uint64_t want = mean_bytes(p) * DEPTH_MAX + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+    uint64_t want =
+        fb_planned_mean_bytes(p) * DEPTH_MAX + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
 
-    want = fb_min_u64(want, fb_epochs_room(e) / 2);
+    want = fb_min_u64(want, fb_epochs_room(e->cache) / 2);
     if (fb_place_dram_free(cache) < want)
         fb_place_clear(cache, want);
 }

@@ -29,6 +29,7 @@ static void planned_free(struct fb_planned *p)
 {
     if (!p)
         return;
+    fb_epoch_log_forget(p);
     fb_follow_free(p->follow);
     fb_names_free(p->names);
     free(p->uri);
@@ -309,6 +310,7 @@ void fb_cache_plans(struct fb_cache *cache, fb_plan_visit_fn *visit, void *arg)
                                               .files = fb_names_count(p->names),
                                               .follow = p->stats,
                                               .window = fb_planned_window(p),
+                                              .buckets = p->buckets,
                                               .ready = p->stats.unread -
                                                        fb_min_u64(flying, p->stats.unread)});
     }
@@ -475,9 +477,8 @@ static uint32_t put_in_order(struct fb_epochs *e, uint32_t count, int64_t cut_ns
     return ready;
 }
 
-/* The file's number in the plan's data set. */
-static bool number_of(const struct fb_planned *p, const char *path, size_t len,
-                      uint32_t *ret_number)
+bool fb_planned_number(const struct fb_planned *p, const char *path, size_t len,
+                       uint32_t *ret_number)
 {
     if (p->dir_len > 0) {
         if (len <= p->dir_len || memcmp(path, p->dir, p->dir_len) != 0 || path[p->dir_len] != '/')
@@ -496,6 +497,7 @@ static bool enter_epoch(struct fb_epochs *e, struct fb_planned *p)
 
     fb_follow_stats(p->follow, &stats);
     p->has_file = false;
+    fb_epoch_log_turn(e->log, p);
     if (p->order.epochs && stats.epoch >= p->first_epoch + p->order.epochs)
         return false;
     rc = e->dir_fd >= 0 ? fb_plan_save_epoch(e->dir_fd, p->number, stats.epoch) : 0;
@@ -544,7 +546,7 @@ static bool follow(struct fb_epochs *e, struct fb_planned *p, const struct fb_ac
 }
 
 /* What was read to its end is of no more use in DRAM, until its next turn. */
-static void leave(struct fb_epochs *e, const struct fb_planned *p, const struct fb_access *access,
+static void leave(struct fb_epochs *e, struct fb_planned *p, const struct fb_access *access,
                   uint32_t number)
 {
     struct fb_cache *cache = e->cache;
@@ -557,8 +559,8 @@ static void leave(struct fb_epochs *e, const struct fb_planned *p, const struct 
         return;
     /* The file may have changed since; then there is nothing of it to find. */
     file = fb_files_find(cache->files, p->source, path);
-    if (file == (uint32_t)(access->key >> 32))
-        fb_place_leave(cache, access->key, fb_epochs_room(e));
+    if (file == (uint32_t)(access->key >> 32) && !fb_epoch_log_keep(e->log, p, access->key, number))
+        fb_place_leave(cache, access->key, fb_epochs_room(e->cache));
     if (file)
         fb_files_unref(cache->files, file, 1);
 }
@@ -578,7 +580,8 @@ static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         struct fb_planned *p = plans[i];
 
-        if (!p || p->ended || p->source != access->source || !number_of(p, path, len, &number))
+        if (!p || p->ended || p->source != access->source ||
+            !fb_planned_number(p, path, len, &number))
             continue;
         told = told || !p->found;
         if (begins(access) && !follow(e, p, access, number))
@@ -605,7 +608,7 @@ static void drop_given_up(struct fb_epochs *e, struct fb_planned *p)
         file = fb_files_find(cache->files, p->source, path);
         if (!file)
             continue;
-        fb_place_leave(cache, fb_item_key(file, 0), fb_epochs_room(e));
+        fb_place_leave(cache, fb_item_key(file, 0), fb_epochs_room(e->cache));
         fb_files_unref(cache->files, file, 1);
     }
 }
@@ -665,8 +668,10 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
 static void show(struct fb_planned *const *plans)
 {
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
-        if (plans[i])
-            fb_follow_stats(plans[i]->follow, &plans[i]->stats);
+        if (!plans[i])
+            continue;
+        fb_follow_stats(plans[i]->follow, &plans[i]->stats);
+        plans[i]->buckets = fb_epoch_log_buckets(plans[i]);
     }
 }
 
@@ -718,6 +723,17 @@ static int find_dir(struct fb_cache *cache)
     return -1;
 }
 
+/* DRAM is where the log's items wait, and what it reads goes through. */
+static bool wants_log(struct fb_cache *cache)
+{
+    struct fb_store_medium medium;
+
+    fb_store_medium(cache->store, &medium);
+    return cache->config.epoch_log == FB_EPOCH_LOG_ON && medium.count > 0 &&
+           fb_store_tiers(cache->store) > 1 &&
+           fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
+}
+
 int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
 {
     struct fb_epochs *e = fb_alloc(sizeof *e);
@@ -737,6 +753,8 @@ int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
     rc = e->queue && e->accesses && e->sorted && e->order ? 0 : -ENOMEM;
     if (rc == 0 && !cache->config.no_patterns)
         rc = fb_seeds_create(cache, &e->seeds);
+    if (rc == 0 && wants_log(cache))
+        rc = fb_epoch_log_create(cache, e->dir_fd, &e->log);
     if (rc == 0) {
         rc = fb_thread_start(&e->thread, "fb-epochs", run, e);
         e->is_running = rc == 0;
@@ -766,6 +784,7 @@ void fb_epochs_destroy(struct fb_epochs *e)
         retire(e, i);
     fb_mutex_unlock(&e->lock);
     free_leaving(e);
+    fb_epoch_log_destroy(e->log);
     free(e->queue);
     free(e->accesses);
     free(e->sorted);

@@ -5,6 +5,7 @@
  *     epoch_bring.c   files on their way into DRAM
  *     epoch_file.c    plans over a restart
  *     epoch_seeds.c   plans that nobody told
+ *     epoch_log.c     the next epoch, laid out on NVMe; epoch_log_io.c: its threads
  */
 #ifndef FB_CACHE_EPOCHS_PRIV_H
 #define FB_CACHE_EPOCHS_PRIV_H
@@ -12,6 +13,7 @@
 #include <pthread.h>
 
 #include "cache/cache_priv.h"
+#include "cache/epoch_log.h"
 #include "cache/epoch_seeds.h"
 
 #define FB_EPOCHS_QUEUE 8192u
@@ -30,10 +32,12 @@ struct fb_planned {
     bool ended;
     struct fb_names *names;
     struct fb_follow *follow;
-    struct fb_follow_stats stats; /* under the lock */
-    _Atomic int64_t used_ns;      /* last access, or when it came */
+    struct fb_follow_stats stats; /* under the lock, as the next */
+    uint32_t buckets;
+    _Atomic int64_t used_ns; /* last access, or when it came */
 
-    bool has_file; /* handed out, and not begun yet */
+    struct fb_layout_next *layout; /* epoch_log.c's */
+    bool has_file;                 /* handed out, and not begun yet */
     uint32_t file;
     _Atomic uint64_t window; /* files to have ready */
     uint64_t reads;          /* since rate_ns */
@@ -77,7 +81,8 @@ struct fb_epochs {
     uint32_t queued;
     struct fb_access *queue; /* FB_EPOCHS_QUEUE */
 
-    struct fb_seeds *seeds; /* NULL: nothing is searched */
+    struct fb_seeds *seeds;   /* NULL: nothing is searched */
+    struct fb_epoch_log *log; /* NULL: nothing is laid out */
 
     struct fb_access *accesses; /* the thread's, 2 * FB_EPOCHS_QUEUE */
     struct fb_access *sorted;   /* as many */
@@ -96,7 +101,14 @@ FB_MUST_CHECK int fb_epochs_found(struct fb_epochs *e, uint16_t source, const ch
                                   struct fb_error *err);
 
 /* Most bytes of DRAM that plans fill ahead. */
-uint64_t fb_epochs_room(const struct fb_epochs *e);
+uint64_t fb_epochs_room(const struct fb_cache *cache);
+
+/* Bytes of a file, as far as some have come. */
+uint64_t fb_planned_mean_bytes(const struct fb_planned *p);
+
+/* The number that a path below the source has in the plan's data set. False: it is not of it. */
+FB_MUST_CHECK bool fb_planned_number(const struct fb_planned *p, const char *path, size_t len,
+                                     uint32_t *ret_number);
 
 /* Path below the source of a file of the plan. False: too long. */
 FB_MUST_CHECK bool fb_planned_path(const struct fb_planned *p, uint32_t file,

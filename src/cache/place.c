@@ -31,7 +31,8 @@
 #define NO_PATIENCE_NS    0
 #define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
 #define ADMIT_TRIES       16
-#define EXCESS_PER_TICK   64 /* segments given up in one round when the disk runs out of space */
+#define COMPACT_BELOW     0.7 /* of a segment: what is fuller is not worth writing again */
+#define EXCESS_PER_TICK   64  /* segments given up in one round when the disk runs out of space */
 
 int fb_place_open(struct fb_cache *cache)
 {
@@ -328,6 +329,83 @@ static int merge(struct fb_cache *cache, struct parting *p) FB_REQUIRES(&cache->
     return rc;
 }
 
+/* ---- segments half empty ---- */
+
+/* Segments of which nothing is left: what was dropped makes room, and a tier full of it is none. */
+static void free_dead(struct fb_cache *cache, unsigned tier) FB_REQUIRES(&cache->admit_lock)
+{
+    struct fb_tier_place *p = &cache->places[tier];
+    uint32_t count;
+
+    count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].live_items > 0 || p->infos[i].pinned ||
+            fb_store_is_held(cache->store, p->infos[i].no))
+            continue;
+        /* -EBUSY: somebody else was quicker. */
+        if (fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) < 0)
+            continue;
+    }
+}
+
+struct compaction {
+    struct fb_cache *cache;
+    unsigned tier;
+    uint64_t evictions;
+    uint64_t bytes;
+};
+
+static void move_over(void *arg, const struct fb_item *item)
+{
+    struct compaction *c = arg;
+    struct fb_item moved = *item;
+
+    moved.lane = FB_STORE_KEPT;
+    moved.anew = true;
+    if (append_into_room(c->cache, c->tier, &moved, fb_now_ns() + ADMIT_PATIENCE_NS) != 0)
+        return; /* it stays where it is */
+    (void)take_back(c->cache, &moved, c->evictions);
+    c->bytes += item->length;
+}
+
+static uint32_t find_emptiest(struct fb_cache *cache, unsigned tier) FB_REQUIRES(&cache->admit_lock)
+{
+    uint64_t segment_bytes = fb_tier_segment_bytes(fb_store_tier(cache->store, tier));
+    uint64_t least = (uint64_t)(COMPACT_BELOW * (double)segment_bytes);
+    struct fb_tier_place *p = &cache->places[tier];
+    uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
+    uint32_t emptiest = UINT32_MAX;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].live_bytes < least && !p->infos[i].pinned) {
+            least = p->infos[i].live_bytes;
+            emptiest = p->infos[i].no;
+        }
+    }
+    return emptiest;
+}
+
+uint64_t fb_place_compact(struct fb_cache *cache, uint8_t *memory)
+{
+    struct compaction c = {.cache = cache,
+                           .tier = fb_store_tiers(cache->store) - 1,
+                           .evictions = atomic_load(&cache->evictions)};
+    uint32_t emptiest;
+
+    fb_mutex_lock(&cache->admit_lock);
+    free_dead(cache, c.tier);
+    emptiest = find_emptiest(cache, c.tier);
+    fb_mutex_unlock(&cache->admit_lock);
+    if (emptiest == UINT32_MAX || fb_store_load(cache->store, emptiest, memory, move_over, &c) < 0)
+        return 0;
+    fb_mutex_lock(&cache->admit_lock);
+    free_dead(cache, c.tier);
+    fb_mutex_unlock(&cache->admit_lock);
+    return c.bytes;
+}
+
+/* ---- going ---- */
+
 /* The policy's choice among those that can go. -ENOSPC: none can. */
 static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uint32_t *ret_segment)
 {
@@ -567,23 +645,34 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes)
     fb_store_drop_dram(cache->store, key);
 }
 
-/* Segments of which nothing is left: what was dropped makes room, and a tier full of it is none. */
-static void free_dead(struct fb_cache *cache, unsigned tier)
+int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions, uint32_t *ret_bytes)
 {
-    struct fb_tier_place *p = &cache->places[tier];
-    uint32_t count;
+    unsigned last = fb_store_tiers(cache->store) - 1;
+    int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
+    struct fb_item item = {
+        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_LOG, .anew = true};
+    struct fb_whereabouts where;
+    struct fb_pin pin;
+    int rc = fb_store_pin(cache->store, key, &pin);
 
-    fb_mutex_lock(&cache->admit_lock);
-    count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
-    for (uint32_t i = 0; i < count; i++) {
-        if (p->infos[i].live_items > 0 || p->infos[i].pinned ||
-            fb_store_is_held(cache->store, p->infos[i].no))
-            continue;
-        /* -EBUSY: somebody else was quicker. */
-        if (fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) < 0)
-            continue;
+    if (rc == FB_STORE_MISS)
+        return rc;
+    fb_store_where(cache->store, key, &where);
+    /* What has no place below yet is no better than what has. */
+    if (rc == 0 && (pin.tier != 0 || !fb_files_current(cache->files, item.file) ||
+                    (!where.below && !fb_store_has_room(cache->store, last))))
+        rc = FB_STORE_FULL;
+    if (rc == 0) {
+        item.length = pin.length;
+        item.data = pin.data;
+        (void)fb_store_use(cache->store, key, &item.use);
+        rc = append_into_room(cache, last, &item, until_ns);
+        *ret_bytes = pin.length;
     }
-    fb_mutex_unlock(&cache->admit_lock);
+    fb_store_unpin(cache->store, &pin);
+    if (rc == 0 && take_back(cache, &item, evictions))
+        rc = FB_STORE_MISS;
+    return rc;
 }
 
 /* Frees what is dead, and gives space back where a file system has fallen under its floor. */
@@ -593,10 +682,8 @@ void fb_place_tick(struct fb_cache *cache)
         struct fb_tier *tier = fb_store_tier(cache->store, t);
         int64_t excess = fb_tier_excess(tier);
 
-        free_dead(cache, t);
-        if (excess <= 0)
-            continue;
         fb_mutex_lock(&cache->admit_lock);
+        free_dead(cache, t);
         for (int i = 0; i < EXCESS_PER_TICK && excess > 0; i++) {
             if (make_room(cache, t, fb_now_ns() + ADMIT_PATIENCE_NS) < 0)
                 break;

@@ -106,6 +106,22 @@ static int setup(void **state)
     return 0;
 }
 
+/* Small segments, so that the data set has many. */
+static int setup_log(void **state)
+{
+    struct fixture *f;
+
+    (void)setup(state);
+    f = *state;
+    close_cache(f);
+    f->config.memory_bytes = 128u << 20;
+    f->config.block_bytes = 64u << 10;
+    f->config.segment_bytes = 256u << 10;
+    f->config.epoch_log = FB_EPOCH_LOG_ON;
+    open_cache(f);
+    return 0;
+}
+
 static int teardown(void **state)
 {
     struct fixture *f = *state;
@@ -243,6 +259,126 @@ static void epochs_from_dram(void **state)
     fb_names_free(names);
 }
 
+/* Which buckets of the truth's next epoch the items of a segment belong to. */
+struct order_on_disk {
+    const struct fixture *f;
+    const struct fb_plan *truth;
+    const struct fb_names *names;
+    uint16_t source;
+    uint32_t buckets;
+    uint32_t first, last, items;
+};
+
+static void look_at_item(void *arg, uint64_t key, uint32_t length, const struct fb_use *use)
+{
+    struct order_on_disk *o = arg;
+    struct fb_version version;
+    char path[FB_PATH_MAX];
+    uint32_t number, bucket;
+    uint64_t k;
+    size_t len;
+
+    (void)length;
+    (void)use;
+    if (!fb_files_peek(fb_cache_files(o->f->cache), (uint32_t)(key >> 32), o->source, path, &len,
+                       &version))
+        return;
+    assert_true(fb_names_find(o->names, path + 4, len - 4, &number));
+    assert_true(fb_plan_access(o->truth, fb_plan_next(o->truth), number, &k));
+    bucket = (uint32_t)(k * o->buckets / FILES);
+    o->first = o->items == 0 || bucket < o->first ? bucket : o->first;
+    o->last = o->items == 0 || bucket > o->last ? bucket : o->last;
+    o->items++;
+}
+
+/* Items on NVMe that lie together with those of their bucket only. */
+static uint32_t items_in_order(struct order_on_disk *o)
+{
+    struct fb_store *store = fb_cache_store(o->f->cache);
+    static struct fb_segment_info infos[4096];
+    uint32_t count = fb_store_sealed(store, 1, infos, FB_ARRAY_SIZE(infos)), items = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        o->items = 0;
+        if (fb_store_visit(store, infos[i].no, UINT32_MAX, look_at_item, o) == 0 && o->items > 1 &&
+            o->first == o->last)
+            items += o->items;
+    }
+    return items;
+}
+
+static void laid_out_on_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    struct fb_error err = {""};
+    struct fb_plan_view view = {0};
+
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    for (uint64_t e = 0; e < 4; e++) {
+        struct order_on_disk o = {.f = f, .truth = truth, .names = names};
+        int64_t until_ns = fb_now_ns() + WAIT_S * FB_NS_PER_S;
+
+        if (e == 0)
+            wait_ready(f, 0, 0, 64);
+        read_some(f, truth, 0, FILES);
+        /* Not what waits for its bucket to be full, nor what was read too early. In any other order
+         * next to nothing lies so. */
+        fb_cache_plans(f->cache, note_view, &view);
+        o.buckets = view.buckets;
+        o.source = view.source;
+        assert_true(o.buckets > 1);
+        while (items_in_order(&o) < FILES / 3 && fb_now_ns() < until_ns)
+            fb_sleep_ns(10 * FB_NS_PER_MS);
+        if (items_in_order(&o) < FILES / 3)
+            fail_msg("%u of %u items in order on disk, %u buckets", items_in_order(&o), FILES,
+                     o.buckets);
+        assert_int_equal(fb_plan_advance(truth), 0);
+    }
+    assert_true(metric(f, FB_CM_LOG_LOADS) > 0);
+    assert_true(metric(f, FB_CM_LOG_ITEMS) >= FILES);
+    assert_int_equal(metric(f, FB_CM_FETCH_BYTES), (uint64_t)FILES * BYTES);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
+/* Two epochs' worth of it are written, however many are read. */
+static void writes_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    struct fb_error err = {""};
+    uint64_t limit = 2ULL * FILES * (BYTES + 4096), written;
+
+    close_cache(f);
+    f->config.epoch_log_daily_bytes = limit;
+    open_cache(f);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    wait_ready(f, 0, 0, 64);
+    for (uint64_t e = 0; e < 4; e++) {
+        read_some(f, truth, 0, FILES);
+        assert_int_equal(fb_plan_advance(truth), 0);
+    }
+    wait_metric(f, FB_CM_LOG_LEFT, FILES / 2);
+    written = metric(f, FB_CM_LOG_BYTES) + metric(f, FB_CM_LOG_MOVED);
+    assert_true(written > limit / 2);
+    assert_true(written <= limit);
+    /* Nor more after a restart. */
+    close_cache(f);
+    open_cache(f);
+    wait_ready(f, 3, 0, 0);
+    read_some(f, truth, 0, FILES);
+    assert_int_equal(fb_plan_advance(truth), 0);
+    read_some(f, truth, 0, 100);
+    wait_metric(f, FB_CM_LOG_LEFT, FILES / 2);
+    assert_true(written + metric(f, FB_CM_LOG_BYTES) + metric(f, FB_CM_LOG_MOVED) <=
+                limit + limit / 16);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
 static void goes_on_after_restart(void **state)
 {
     struct fixture *f = *state;
@@ -300,6 +436,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(epochs_from_dram, setup, teardown),
         cmocka_unit_test_setup_teardown(goes_on_after_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(laid_out_on_disk, setup_log, teardown),
+        cmocka_unit_test_setup_teardown(writes_are_limited, setup_log, teardown),
         cmocka_unit_test_setup_teardown(damaged_files, setup, teardown),
     };
 

@@ -25,6 +25,7 @@
  X(FB_RANK_SEEDS, 23, "what processes have read that no plan foretells")                    \
  X(FB_RANK_EPOCHS, 24, "plans, and accesses on their way to them")                          \
  X(FB_RANK_WATCH, 25, "whether the background thread is to stop")                           \
+ X(FB_RANK_EPOCH_LOG, 26, "segments that the epoch log is to read and to write")            \
  X(FB_RANK_FILL, 27, "which data set is to be loaded")                                      \
  X(FB_RANK_BRING, 28, "files that are brought before anybody asks")                         \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \

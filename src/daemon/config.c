@@ -114,6 +114,11 @@ static const struct fb_setting table[] = {
         "How much moves in a round, at most an eighth of the cache"),
     ROW("share-min", 0, SIZE, share_min_bytes, "640M", NULL, "SIZE", group_cache,
         "What is left to each, at most a sixteenth of the cache"),
+    ROW("epoch-log", 0, CHOICE, epoch_log, "auto", "auto|on|off", NULL, group_cache,
+        "Write the next epoch of a plan to disk in the order in which it will be read; auto: where "
+        "the disk reads much faster in sequence than at random"),
+    ROW("epoch-log-writes", 0, SIZE, epoch_log_bytes, "0", NULL, "SIZE", group_cache,
+        "What that may write in a day; 0: as much as --cache-size"),
     ROW("engine", 0, CHOICE, engine, "auto", "auto|uring|threads", NULL, group_cache,
         "How the disk is read and written: io_uring, or threads where that is forbidden"),
 

@@ -74,6 +74,8 @@ struct fb_config {
     int64_t share_round_ns;
     uint64_t share_step_bytes;
     uint64_t share_min_bytes;
+    unsigned epoch_log; /* enum fb_epoch_log_use */
+    uint64_t epoch_log_bytes;
     unsigned engine; /* enum fb_engine_kind */
 
     bool foreground;

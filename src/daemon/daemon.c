@@ -204,6 +204,8 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     cache.segment_bytes = c->segment_bytes;
     cache.max_fetches = (unsigned)c->max_fetches;
     cache.engine = (enum fb_engine_kind)c->engine;
+    cache.epoch_log = (enum fb_epoch_log_use)c->epoch_log;
+    cache.epoch_log_daily_bytes = c->epoch_log_bytes;
     cache.no_prefetch = !c->prefetch;
     cache.prefetch_depth = (uint32_t)c->prefetch_depth;
     cache.stream_ttl_ns = c->stream_ttl_ns;

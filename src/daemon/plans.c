@@ -140,14 +140,16 @@ static void add_plan(void *arg, const struct fb_plan_view *v)
     write_text(v, text);
     json_array_append_new(
         l->plans,
-        json_pack("{s:o*, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
-                  "path", path ? fb_wire_path(path) : NULL, "plan", text, "sampler",
-                  spec->shuffle.sampler->name, "seed", (json_int_t)spec->shuffle.seed, "world",
-                  (json_int_t)spec->split.world, "rank", (json_int_t)spec->split.rank, "batch",
-                  (json_int_t)spec->split.batch, "workers", (json_int_t)spec->split.workers,
-                  "files", (json_int_t)v->files, "epoch", (json_int_t)v->follow.epoch, "samples",
-                  (json_int_t)v->follow.samples, "read", (json_int_t)v->follow.read, "ready",
-                  (json_int_t)v->ready, "window", (json_int_t)v->window, "found", v->found));
+        json_pack(
+            "{s:o*, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+            "path", path ? fb_wire_path(path) : NULL, "plan", text, "sampler",
+            spec->shuffle.sampler->name, "seed", (json_int_t)spec->shuffle.seed, "world",
+            (json_int_t)spec->split.world, "rank", (json_int_t)spec->split.rank, "batch",
+            (json_int_t)spec->split.batch, "workers", (json_int_t)spec->split.workers, "files",
+            (json_int_t)v->files, "epoch", (json_int_t)v->follow.epoch, "samples",
+            (json_int_t)v->follow.samples, "read", (json_int_t)v->follow.read, "ready",
+            (json_int_t)v->ready, "window", (json_int_t)v->window, "buckets",
+            (json_int_t)v->buckets, "found", v->found));
 }
 
 json_t *fb_plans_json(struct fb_cache *cache, fb_plans_path_fn *full, const void *arg)

@@ -159,6 +159,8 @@ void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stat
         .turn = f->high,
         .unread = f->now.waiting + f->next.waiting,
         .strange = f->strange,
+        .turns = f->turns,
+        .ahead = fb_plan_current(f->plan)->number + (f->ahead >= f->turns),
     };
 }
 
@@ -366,4 +368,27 @@ bool fb_follow_is_read(const struct fb_follow *f, uint32_t file)
 
     return fb_plan_access(f->plan, fb_plan_current(f->plan), file, &k) &&
            is_read(&f->now, turn_of(f, k));
+}
+
+bool fb_follow_next_turn(const struct fb_follow *f, uint32_t file, uint64_t *ret_turn)
+{
+    uint64_t k;
+
+    if (!fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k))
+        return false;
+    *ret_turn = turn_of(f, k);
+    return true;
+}
+
+bool fb_follow_is_due(const struct fb_follow *f, uint32_t file, uint64_t more)
+{
+    uint64_t end = f->ahead + more, turn, k;
+
+    if (fb_plan_access(f->plan, fb_plan_current(f->plan), file, &k)) {
+        turn = turn_of(f, k);
+        if (turn >= f->low && turn < end && !is_read(&f->now, turn))
+            return true;
+    }
+    return end > f->turns && fb_follow_next_turn(f, file, &turn) && turn < end - f->turns &&
+           !is_read(&f->next, turn);
 }

@@ -43,6 +43,8 @@ struct fb_follow_stats {
     uint64_t turn;    /* high */
     uint64_t unread;  /* handed out by next() and neither read nor given up */
     uint64_t strange; /* since the last access that was planned */
+    uint64_t turns;   /* of an epoch, some of them of nobody */
+    uint64_t ahead;   /* the epoch that next() is in: this one or the next */
 };
 
 struct fb_follow;
@@ -64,6 +66,14 @@ FB_MUST_CHECK bool fb_follow_given_up(struct fb_follow *f, uint32_t *ret_file);
 /* Whether a file was handed out for the next epoch already; whether it was read in this one. */
 bool fb_follow_is_wanted(const struct fb_follow *f, uint32_t file);
 bool fb_follow_is_read(const struct fb_follow *f, uint32_t file);
+
+/* Whether a file is still to be read, and was handed out or is among the `more` turns that are handed
+ * out next. */
+bool fb_follow_is_due(const struct fb_follow *f, uint32_t file, uint64_t more);
+
+/* The turn that a file has in the next epoch; false: it has none. */
+FB_MUST_CHECK bool fb_follow_next_turn(const struct fb_follow *f, uint32_t file,
+                                       uint64_t *ret_turn);
 
 void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stats);
 const struct fb_plan *fb_follow_plan(const struct fb_follow *f);

@@ -66,7 +66,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
 
     if (item->length > store->block_bytes)
         return -EINVAL;
-    if (already_there(store, key, t->which))
+    if (!item->anew && already_there(store, key, t->which))
         return 0;
     (void)fb_files_path(store->files, item->file, &path_len);
     if (!fb_segment_fits_empty(t, fb_record_size(item->length), path_len))
@@ -104,5 +104,5 @@ bool fb_store_has_room(struct fb_store *store, unsigned tier)
 {
     struct fb_store_tier *t = &store->tiers[tier];
 
-    return fb_segment_open_has_room(store, t) || fb_tier_has_room(t->tier);
+    return fb_segment_open_has_room(store, t) || fb_segment_may_open(t);
 }

@@ -158,9 +158,7 @@ int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data, fb_
 
 /* ---- looking ---- */
 
-/* Keeps a sealed segment's list of keys: SEALED -> DYING needs the lock, and frees the list only
- * once nobody has a pin. */
-static bool hold_sealed(struct fb_store *store, struct fb_segment *seg)
+bool fb_segment_hold_sealed(struct fb_store *store, struct fb_segment *seg)
 {
     struct fb_store_tier *t = fb_segment_tier(store, seg);
     bool sealed;
@@ -191,7 +189,7 @@ int fb_store_visit(struct fb_store *store, uint32_t segment, uint32_t sample,
     uint32_t stride, ahead;
 
     FB_ASSERT(segment < store->segment_count && sample > 0);
-    if (!hold_sealed(store, seg))
+    if (!fb_segment_hold_sealed(store, seg))
         return -EBUSY;
     stride = (uint32_t)fb_max_u64(1, fb_div_up(seg->items, sample));
     ahead = stride * LOOK_AHEAD;
@@ -211,6 +209,7 @@ void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_wherea
 
     ret_where->in_dram = found && fb_layout_loc_good(&store->layout, e.loc[0]);
     ret_where->below = found && fb_layout_loc_good(&store->layout, e.loc[1]);
+    ret_where->segment = ret_where->below ? fb_loc_segment(e.loc[1]) : 0;
 }
 
 void fb_store_drop_dram(struct fb_store *store, uint64_t key)

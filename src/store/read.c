@@ -211,13 +211,13 @@ static struct plan make_plan(const struct fb_store_read *read)
     return p;
 }
 
-static bool record_good(struct fb_store *store, const struct fb_pin *pin,
-                        const struct fb_record *record)
+bool fb_record_is_good(struct fb_store *store, uint64_t key, uint32_t length,
+                       const struct fb_record *record)
 {
-    uint32_t file = (uint32_t)(pin->key >> 32);
+    uint32_t file = (uint32_t)(key >> 32);
 
-    return record->magic == FB_RECORD_MAGIC && record->block == (uint32_t)pin->key &&
-           record->length == pin->length &&
+    return record->magic == FB_RECORD_MAGIC && record->block == (uint32_t)key &&
+           record->length == length &&
            record->path_hash == fb_files_path_hash(store->files, file) &&
            record->version_hash == fb_version_hash(fb_files_version(store->files, file)) &&
            record->sum == fb_record_sum(record, (const uint64_t *)(record + 1));
@@ -234,7 +234,7 @@ static int verify(struct fb_store *store, struct fb_store_read *read)
     const uint8_t *chunk =
         p.parts == 1 ? buffer + (start - p.at[0]) : buffer + p.length[0] + (start - p.at[1]);
 
-    if (!record_good(store, read->pin, record))
+    if (!fb_record_is_good(store, read->pin->key, read->pin->length, record))
         return -EBADMSG;
     read->data = chunk + read->offset % FB_SUM_BYTES;
     for (uint32_t i = p.first_chunk; i < p.end_chunk; i++, chunk += FB_SUM_BYTES) {

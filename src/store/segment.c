@@ -204,17 +204,22 @@ static struct fb_segment *close_open(struct fb_store_tier *t, enum fb_store_lane
     return seg;
 }
 
+void fb_store_end_segment(struct fb_store *store, unsigned tier, enum fb_store_lane lane)
+{
+    struct fb_store_tier *t = &store->tiers[tier];
+    struct fb_segment *seg;
+
+    fb_mutex_lock(&t->lock);
+    seg = close_open(t, lane);
+    fb_mutex_unlock(&t->lock);
+    if (seg != NULL)
+        fb_segment_seal(store, seg);
+}
+
 void fb_segment_close_open(struct fb_store *store, struct fb_store_tier *t)
 {
-    for (enum fb_store_lane lane = 0; lane < FB_STORE_LANES; lane++) {
-        struct fb_segment *seg;
-
-        fb_mutex_lock(&t->lock);
-        seg = close_open(t, lane);
-        fb_mutex_unlock(&t->lock);
-        if (seg != NULL)
-            fb_segment_seal(store, seg);
-    }
+    for (enum fb_store_lane lane = 0; lane < FB_STORE_LANES; lane++)
+        fb_store_end_segment(store, (unsigned)(t - store->tiers), lane);
 }
 
 void fb_segment_finish(struct fb_store *store, struct fb_segment *seg)
@@ -256,6 +261,30 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb
     return rc;
 }
 
+static bool leaves_spare(struct fb_store_tier *t) FB_REQUIRES(&t->lock)
+{
+    return t->spare == 0 || fb_tier_free(t->tier) > t->spare;
+}
+
+bool fb_segment_may_open(struct fb_store_tier *t)
+{
+    bool may;
+
+    fb_mutex_lock(&t->lock);
+    may = leaves_spare(t);
+    fb_mutex_unlock(&t->lock);
+    return may && fb_tier_has_room(t->tier);
+}
+
+void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots)
+{
+    struct fb_store_tier *t = &store->tiers[tier];
+
+    fb_mutex_lock(&t->lock);
+    t->spare = slots;
+    fb_mutex_unlock(&t->lock);
+}
+
 int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
                        uint64_t key, uint32_t length, size_t path_len,
                        struct fb_segment **ret_segment, uint32_t *ret_offset)
@@ -276,8 +305,10 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
             fb_mutex_lock(&t->lock);
             continue;
         }
-        rc = t->set_aside && lane != FB_STORE_KEPT ? FB_STORE_FULL
-                                                   : provide_open(store, t, lane, length);
+        if ((t->set_aside && lane != FB_STORE_KEPT) || (lane == FB_STORE_NEW && !leaves_spare(t)))
+            rc = FB_STORE_FULL;
+        else
+            rc = provide_open(store, t, lane, length);
         if (rc != 0)
             break;
     }

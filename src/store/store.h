@@ -164,10 +164,11 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read);
 /* ---- writing ---- */
 
 /* What was written anew, and what an eviction has kept, go into segments of their own: what is old
- * and good does not lie beside what nobody knows yet. */
+ * and good does not lie beside what nobody knows yet. So does what a plan will read together. */
 enum fb_store_lane {
     FB_STORE_NEW,
     FB_STORE_KEPT,
+    FB_STORE_LOG,
     FB_STORE_LANES,
 };
 
@@ -176,15 +177,23 @@ struct fb_item {
     uint32_t block;
     uint32_t length;
     enum fb_store_lane lane;
+    bool anew; /* write it though it has a place of this kind, which it leaves */
     const uint8_t *data;
     uint64_t charge;   /* for tenants to come: 0 */
     struct fb_use use; /* all 0: used now, and nothing more is known */
 };
 
 /* Puts an item into the open segment of a tier. 0, FB_STORE_FULL, FB_STORE_BUSY, negative errno. An
- * item that already is there (same location kind) is left alone: 0. */
+ * item that already is there (same location kind) is left alone: 0, unless `anew`. */
 FB_MUST_CHECK int fb_store_append(struct fb_store *store, unsigned tier,
                                   const struct fb_item *item);
+
+/* Reads a sealed segment whole, in large pieces side by side, and visits its live items, verified
+ * and with a reference to their files. `memory` has the size of a segment of that tier, aligned to
+ * 4 KiB. Waits for the medium. -EBUSY: not sealed. Damaged items are dropped. */
+typedef void fb_store_loaded_fn(void *arg, const struct fb_item *item);
+FB_MUST_CHECK int fb_store_load(struct fb_store *store, uint32_t segment, uint8_t *memory,
+                                fb_store_loaded_fn *visit, void *arg);
 
 /* Whether append would find room without evicting. */
 bool fb_store_has_room(struct fb_store *store, unsigned tier);
@@ -193,8 +202,15 @@ bool fb_store_has_room(struct fb_store *store, unsigned tier);
  * puts some of it back finds the room that he made. */
 void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
 
+/* The last `slots` free ones of the tier are not for what is new: who moves what is there needs room
+ * to do it. */
+void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
+
 /* Waits until a write has completed, at most until the deadline. */
 void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);
+
+/* Closes the open segment of a lane: what comes next goes into another. */
+void fb_store_end_segment(struct fb_store *store, unsigned tier, enum fb_store_lane lane);
 
 /* Seals the open segments and waits until they are durable: for tests and shutdown. */
 FB_MUST_CHECK int fb_store_flush(struct fb_store *store);
@@ -247,7 +263,8 @@ void fb_store_forget(struct fb_store *store, uint32_t file);
 /* Where an item is. */
 struct fb_whereabouts {
     bool in_dram;
-    bool below; /* in a persistent tier */
+    bool below;       /* in a persistent tier */
+    uint32_t segment; /* there */
 };
 
 void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_whereabouts *ret_where);

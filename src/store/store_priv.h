@@ -3,6 +3,7 @@
  *
  *     store.c    opening, closing, small questions        read.c     copy, pin, verified reads
  *     segment.c  states of segments, from free to free    evict.c    emptying segments, forgetting
+ *     load.c     whole segments, read at once
  *     append.c   putting an item into a segment           recover.c  what the tiers hold at start
  *     seal.c     tables of contents, staging memory       sources.c  the list of sources
  *
@@ -88,6 +89,7 @@ struct fb_store_tier {
     struct fb_segment *open[FB_STORE_LANES];
     bool opening;      /* somebody is taking a slot */
     bool set_aside;    /* free slots are for FB_STORE_KEPT */
+    uint32_t spare;    /* free slots that are not for FB_STORE_NEW */
     uint32_t unsealed; /* segments that are full and not yet sealed */
     uint64_t failures; /* seals that failed */
 };
@@ -170,6 +172,8 @@ void fb_segment_close_open(struct fb_store *store, struct fb_store_tier *t);
 bool fb_segment_fits_empty(const struct fb_store_tier *t, uint64_t size, size_t path_len);
 /* Whether an item of the largest size would fit into the open one. Under no lock. */
 bool fb_segment_open_has_room(struct fb_store *store, struct fb_store_tier *t);
+/* Whether a slot may be taken for what is new. Under no lock. */
+bool fb_segment_may_open(struct fb_store_tier *t);
 
 /* SEALED (or SEALING, by its owner) -> DYING. False: it was not `from`. */
 FB_MUST_CHECK bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg,
@@ -194,7 +198,15 @@ void fb_segment_mem_unpin(struct fb_store *store, struct fb_segment *seg);
 void fb_segment_empty(struct fb_store *store, struct fb_segment *seg, bool want_data,
                       fb_victim_fn *visit, void *arg);
 
+/* Keeps a sealed segment's list of keys: SEALED -> DYING needs the lock, and frees the list only
+ * once nobody has a pin. False: it is not sealed. */
+FB_MUST_CHECK bool fb_segment_hold_sealed(struct fb_store *store, struct fb_segment *seg);
+
 /* ---- read.c ---- */
+
+/* Whether a record read from a medium is that of the item; its sums are to be trusted then. */
+bool fb_record_is_good(struct fb_store *store, uint64_t key, uint32_t length,
+                       const struct fb_record *record);
 
 /* A segment pinned by location; false: the location is no longer good. */
 FB_MUST_CHECK bool fb_segment_pin(struct fb_store *store, uint64_t loc,

@@ -113,6 +113,9 @@ FB_MUST_CHECK int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t
 /* The slot that was just taken will have many small items: huge pages, where there are any. */
 void fb_tier_smooth(struct fb_tier *tier, uint32_t slot);
 
+/* Slots that are not lent. */
+uint32_t fb_tier_free(struct fb_tier *tier);
+
 /* Whether take() could lend a slot now (it may still say BUSY; and FULL, when nobody knew before
  * that the file system is full). */
 bool fb_tier_has_room(struct fb_tier *tier);
@@ -158,6 +161,7 @@ struct fb_tier_read {
     struct fb_buffer *buffer;
     bool may_wait; /* the calling thread may wait for the medium: saves two hops between threads */
     void (*done)(struct fb_tier_read *read);
+    void *owner; /* the caller's, for done() */
     int result;
     struct fb_io io; /* private */
 };

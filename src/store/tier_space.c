@@ -154,6 +154,17 @@ static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
     return false;
 }
 
+uint32_t fb_tier_free(struct fb_tier *tier)
+{
+    uint32_t held = 0;
+
+    fb_mutex_lock(&tier->lock);
+    for (unsigned i = 0; i < tier->stripe_count; i++)
+        held += tier->stripes[i].held;
+    fb_mutex_unlock(&tier->lock);
+    return tier->slots - held;
+}
+
 bool fb_tier_has_room(struct fb_tier *tier)
 {
     bool has;
