@@ -94,11 +94,20 @@ static bool give_up(struct fb_bring *bring, uint64_t key) FB_REQUIRES(&bring->lo
     return true;
 }
 
-static void remember(struct fb_bring *bring, uint64_t key, const struct fb_bring_order *order)
+/* Somebody is followed, who will be there soon. */
+static bool has_reader(const struct fb_bring_order *order)
+{
+    return order->origin < FB_BRING_NEAR;
+}
+
+static void remember(struct fb_bring *bring, uint64_t key, uint32_t bytes,
+                     const struct fb_bring_order *order)
 {
     struct latest *l = &bring->latest[order->origin % ORIGINS];
 
-    if (order->origin == FB_BRING_FILL)
+    if (order->origin == FB_BRING_NEAR)
+        fb_near_brought(bring->cache->near, order->source, key, bytes);
+    if (!has_reader(order))
         return;
     fb_mutex_lock(&bring->lock);
     give_up(bring, l->keys[l->next % FB_BROUGHT_BACK]);
@@ -199,6 +208,13 @@ bool fb_bring_wasted(struct fb_bring *bring, uint16_t *ret_origin)
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
+static void file_free(struct file *f)
+{
+    if (f->order.origin == FB_BRING_NEAR)
+        fb_near_ended(f->bring->cache->near);
+    free(f);
+}
+
 static void end(struct file *f)
 {
     struct fb_bring *bring = f->bring;
@@ -211,7 +227,7 @@ static void end(struct file *f)
     if (volume)
         volume->bringing--;
     fb_mutex_unlock(&bring->lock);
-    free(f);
+    file_free(f);
     pump(bring);
     if (volume)
         fb_volume_leave(volume);
@@ -269,7 +285,7 @@ static void read_done(struct fb_read *read)
 
     for (uint64_t at = 0; good && at < read->bytes; at += block_bytes)
         remember(f->bring, fb_item_key(read->file, (uint32_t)((read->offset + at) / block_bytes)),
-                 &f->order);
+                 (uint32_t)fb_min_u64(read->bytes - at, block_bytes), &f->order);
     if (good)
         fb_metric_add(&cache->metrics,
                       f->order.origin == FB_BRING_FILL ? FB_CM_FILLED_BYTES : FB_CM_PREFETCH_BYTES,
@@ -290,7 +306,7 @@ static bool has_place(struct file *f, uint64_t bytes)
 
     if (!fb_place_is_full(cache))
         return true;
-    return f->order.origin != FB_BRING_FILL ||
+    return has_reader(&f->order) ||
            fb_steer_would_admit(cache->steer, f->id, (uint32_t)bytes, true);
 }
 
@@ -313,7 +329,7 @@ static void go_on(struct file *f)
         .offset = first * block_bytes,
         .length = (uint32_t)(count * block_bytes),
         .early = true,
-        .park = f->order.origin != FB_BRING_FILL,
+        .park = has_reader(&f->order),
         .done = read_done,
         .arg = f,
     };
@@ -373,7 +389,7 @@ static struct file *take_from(struct fb_bring *bring, struct fb_list *queue)
 
     FB_LIST_FOREACH (it, tmp, queue) {
         struct file *f = FB_LIST_ENTRY(it, struct file, queue);
-        bool stale = f->order.origin != FB_BRING_FILL && f->asked_ns + STALE_NS < now_ns;
+        bool stale = has_reader(&f->order) && f->asked_ns + STALE_NS < now_ns;
         struct fb_volume *volume = stale ? NULL : fb_volume_hold_any(bring->cache, f->order.source);
 
         if (volume && !has_room(bring, volume, queue == &bring->queue)) {
@@ -389,7 +405,7 @@ static struct file *take_from(struct fb_bring *bring, struct fb_list *queue)
             return f;
         }
         fb_list_remove(&f->link);
-        free(f);
+        file_free(f);
     }
     return NULL;
 }
@@ -495,8 +511,7 @@ int fb_bring(struct fb_bring *bring, const struct fb_bring_order *order)
         rc = FB_BROUGHT_ALREADY;
     if (rc == FB_BROUGHT_QUEUED) {
         fb_list_push_back(&bring->buckets[hash % BUCKETS], &f->link);
-        fb_list_push_back(order->origin == FB_BRING_FILL ? &bring->fills : &bring->queue,
-                          &f->queue);
+        fb_list_push_back(has_reader(order) ? &bring->queue : &bring->fills, &f->queue);
         bring->queued++;
         f = NULL;
     }
@@ -537,7 +552,7 @@ void fb_bring_destroy(struct fb_bring *bring)
         return;
     fb_list_splice(&bring->queue, &bring->fills);
     FB_LIST_FOREACH (it, tmp, &bring->queue)
-        free(FB_LIST_ENTRY(it, struct file, queue));
+        file_free(FB_LIST_ENTRY(it, struct file, queue));
     fb_cond_destroy(&bring->taken);
     fb_mutex_destroy(&bring->lock);
     free(bring);

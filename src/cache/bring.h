@@ -27,8 +27,9 @@
 
 #define FB_BRING_QUEUE  1024u
 #define FB_BROUGHT_BACK (2 * FB_PREFETCH_DEPTH_MAX)
-#define FB_BRING_PASSED 64u        /* places behind a reader that it will not return to */
-#define FB_BRING_FILL   UINT16_MAX /* origin of what a fill wants: judged otherwise */
+#define FB_BRING_PASSED 64u              /* places behind a reader that it will not return to */
+#define FB_BRING_FILL   UINT16_MAX       /* origin of what a fill wants: judged otherwise */
+#define FB_BRING_NEAR   (UINT16_MAX - 1) /* of what near.c wants: it judges by itself */
 
 struct fb_bring;
 

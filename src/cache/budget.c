@@ -7,6 +7,7 @@
 #include "cache/epoch_log.h"
 #include "cache/epochs.h"
 #include "cache/learn.h"
+#include "cache/near.h"
 #include "cache/steer.h"
 #include "core/units.h"
 #include "policy/evict.h"
@@ -61,7 +62,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     struct fb_budget b = {0};
     uint64_t memory = c->memory_bytes;
     uint64_t rest = REST_BYTES + memory / 50 + fb_steer_bytes(memory) + fb_dirs_bytes(memory) +
-                    fb_epochs_bytes(memory) + fb_bring_bytes();
+                    fb_epochs_bytes(memory) + fb_bring_bytes() + fb_near_bytes();
     uint32_t buffer_bytes = fb_store_buffer_bytes(c->block_bytes);
     uint64_t buffers, tables, storable, used;
 

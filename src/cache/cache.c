@@ -127,6 +127,8 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     if (rc == 0)
         rc = fb_bring_create(cache, &cache->bring);
     if (rc == 0)
+        rc = fb_near_create(cache, &cache->near);
+    if (rc == 0)
         rc = fb_steer_create(cache, &cache->steer);
     if (rc == 0 && !cache->config.no_watch)
         rc = fb_fill_create(cache, &cache->fill);
@@ -193,6 +195,7 @@ void fb_cache_close(struct fb_cache *cache)
     fb_learn_destroy(cache->learn);
     fb_steer_destroy(cache->steer);
     fb_bring_destroy(cache->bring);
+    fb_near_destroy(cache->near);
     fb_dirs_destroy(cache->dirs);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
         free(cache->rings[i]);

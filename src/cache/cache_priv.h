@@ -7,6 +7,7 @@
  *     steer.c  the brain at work
  *     epochs.c plans at work; epoch_file.c: plans over a restart; epoch_log.c: the next epoch
  *     want.c   what the brain wants fetched ahead, as names; fill.c: data sets to have whole
+ *     near.c   what lies beside the files that are read
  *     bring.c  brings files that nobody has asked for yet
  *     pipe.c   how long a source takes, and how much it gives
  *     learn.c  what is learned about reuse, for eviction; the access log
@@ -32,6 +33,7 @@
 #include "cache/dirs.h"
 #include "cache/epochs.h"
 #include "cache/learn.h"
+#include "cache/near.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -96,6 +98,7 @@ struct fb_cache {
     uint64_t watched; /* accesses, the background thread's */
     struct fb_dirs *dirs;
     struct fb_bring *bring;
+    struct fb_near *near;
     struct fb_fill *fill; /* NULL: without a background thread */
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
@@ -114,7 +117,8 @@ struct fb_pipe {
     _Atomic int64_t read_ns; /* a request takes, lately; 0: unknown */
     _Atomic int64_t stat_ns;
     _Atomic int64_t idle_ns; /* one takes when the source has little to do */
-    _Atomic uint64_t bytes;  /* read in all */
+    _Atomic uint64_t bytes;  /* read in all, */
+    _Atomic uint64_t reads;  /* by so many requests */
     uint64_t bytes_before;   /* when last looked, by the background thread */
     int64_t looked_ns;
     double bytes_per_s; /* that it gave when it was busy; 0: it never was */
@@ -260,6 +264,9 @@ FB_MUST_CHECK int fb_meta_settle(struct fb_volume *volume, const char *path, int
  * NULL: of all paths. */
 void fb_meta_forgetting(struct fb_volume *volume, const char *path);
 
+/* How old what is learned of a path for the first time may be. */
+int64_t fb_meta_age_allowed(struct fb_volume *volume);
+
 /* Ends the waiting of cancelled look-ups. */
 void fb_meta_cancel(struct fb_cache *cache);
 
@@ -277,6 +284,8 @@ void fb_pipe_stat(struct fb_volume *volume, int64_t took_ns);
 void fb_pipe_tick(struct fb_cache *cache, int64_t now_ns);
 /* To have a file that is not known: to look it up, and to read it. */
 struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint64_t item_bytes);
+/* Whoever reads there waits longer than it takes to work: a network, or as slow as one. */
+bool fb_pipe_is_far(struct fb_cache *cache, uint16_t source);
 
 /* fill.c: loads `bytes` of what lies below a path; false: something else is being loaded. */
 struct fb_fill;

@@ -43,6 +43,7 @@ struct fb_dir {
     uint32_t count;
     uint64_t set_hash;   /* of the names, in any order, */
     uint64_t order_hash; /* and in this one */
+    uint64_t serial;
     uint64_t bytes;
     bool unstable;
     struct entry *entries; /* by position */
@@ -70,6 +71,7 @@ struct fb_dirs {
     struct fb_list used;
     unsigned count;
     uint64_t bytes;
+    uint64_t serial; /* of the last listing */
 };
 
 /* A chain of jobs, and the listing as it grows. */
@@ -102,6 +104,11 @@ void fb_dir_put(struct fb_dir *dir)
 uint32_t fb_dir_count(const struct fb_dir *dir)
 {
     return dir->count;
+}
+
+uint64_t fb_dir_serial(const struct fb_dir *dir)
+{
+    return dir->serial;
 }
 
 bool fb_dir_is_unstable(const struct fb_dir *dir)
@@ -319,6 +326,7 @@ static void listing_end(struct listing *l)
 
         dir->unstable = old && (old->unstable || (old->set_hash == dir->set_hash &&
                                                   old->order_hash != dir->order_hash));
+        dir->serial = ++dirs->serial;
         set_dir(dirs, slot, fb_steal(dir));
         slot->again_ns = now_ns + (fresh_ns > FRESH_NS ? fresh_ns : FRESH_NS);
         shrink(dirs);
@@ -345,6 +353,7 @@ static void step(struct listing *l, enum fb_source_op op)
     job->handle = l->handle;
     job->cookie = l->cookie;
     job->want_attrs = true;
+    job->max_age_ns = fb_meta_age_allowed(l->volume);
     job->deadline_ns = fb_now_ns() + l->volume->config.timeout_ns;
     job->done = step_done;
     job->arg = l;

@@ -64,6 +64,8 @@ struct fb_dir_entry {
 };
 
 uint32_t fb_dir_count(const struct fb_dir *dir);
+/* No other listing has the same. */
+uint64_t fb_dir_serial(const struct fb_dir *dir);
 bool fb_dir_is_unstable(const struct fb_dir *dir);
 struct fb_dir_entry fb_dir_at(const struct fb_dir *dir, uint32_t position);
 

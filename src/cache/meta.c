@@ -217,7 +217,7 @@ static void stat_done(struct fb_source_job *job)
 
 /* How old what is learned of a path for the first time may be: not older than a record may be, nor
  * than the last change that was made through a door. */
-static int64_t age_allowed(struct fb_volume *volume)
+int64_t fb_meta_age_allowed(struct fb_volume *volume)
 {
     int64_t ttl_ns = atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
     int64_t since_ns = fb_now_ns() - atomic_load(&volume->cache->changed_ns);
@@ -234,7 +234,7 @@ static void tell_known(struct fb_lookup *lookup, struct fb_source_job *job)
     struct fb_attr attr;
 
     if (file == FB_FILE_NONE) {
-        job->max_age_ns = lookup->revalidate ? 0 : age_allowed(volume);
+        job->max_age_ns = lookup->revalidate ? 0 : fb_meta_age_allowed(volume);
         return;
     }
     fb_files_attr(files, file, &attr);

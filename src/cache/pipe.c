@@ -12,6 +12,8 @@
 #define MEAN_OVER  8 /* requests */
 #define BUSY_TIMES 3
 #define LOOK_NS    (500 * FB_NS_PER_MS)
+#define FAR_NS     (2 * FB_NS_PER_MS) /* takes a request at least */
+#define FAR_AFTER  8                  /* requests */
 
 /* Two at once may lose one of their samples. */
 static void mean(_Atomic int64_t *value, int64_t sample)
@@ -29,6 +31,7 @@ void fb_pipe_read(struct fb_volume *volume, int64_t took_ns, uint64_t bytes)
 
     mean(&p->read_ns, took_ns);
     atomic_fetch_add_explicit(&p->bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->reads, 1, memory_order_relaxed);
     /* It rises slowly, should the way get longer. */
     if (idle_ns == 0 || took_ns < idle_ns)
         atomic_store_explicit(&p->idle_ns, took_ns, memory_order_relaxed);
@@ -87,4 +90,25 @@ struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint
     }
     fb_mutex_unlock(&cache->fetch_lock);
     return pipe;
+}
+
+bool fb_pipe_is_far(struct fb_cache *cache, uint16_t source)
+{
+    struct fb_list *it, *tmp;
+    bool far = false;
+
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+        struct fb_pipe *p = &volume->pipe;
+
+        if (volume->id != source)
+            continue;
+        far = fb_source_is_far(volume->source) ||
+              (atomic_load_explicit(&p->reads, memory_order_relaxed) >= FAR_AFTER &&
+               atomic_load_explicit(&p->idle_ns, memory_order_relaxed) >= FAR_NS);
+        break;
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    return far;
 }

@@ -118,6 +118,7 @@ static int append_into_room(struct fb_cache *cache, unsigned tier, const struct 
 static void leave(struct fb_cache *cache, const struct fb_item *item)
 {
     fb_steer_gone(cache->steer, item);
+    fb_near_gone(cache->near);
     if (cache->evict->learns)
         fb_learn_gone(cache->learn, item);
 }

@@ -44,6 +44,7 @@ static struct fb_source_job *ask(struct walk *w, enum fb_source_op op,
     job->handle = handle;
     job->cookie = cookie;
     job->want_attrs = true;
+    job->max_age_ns = fb_meta_age_allowed(w->volume);
     job->deadline_ns = fb_now_ns() + w->volume->config.timeout_ns;
     job->done = answered;
     job->arg = &event;

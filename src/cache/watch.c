@@ -23,6 +23,7 @@ void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
     cache->watched++;
     fb_learn_watch(cache->learn, access, keep, pinned);
     fb_epochs_watch(cache->epochs, access);
+    fb_near_watch(cache->near, access);
 }
 
 static void drain(struct fb_cache *cache, bool is_quick)
@@ -93,6 +94,7 @@ static void look(struct fb_cache *cache, bool is_quick)
     call_hook(cache);
     fb_learn_flush(cache->learn);
     fb_epochs_wake(cache->epochs);
+    fb_near_tick(cache->near, fb_now_ns());
     fb_bring_tick(cache->bring);
 }
 

@@ -28,6 +28,7 @@
  X(FB_RANK_EPOCH_LOG, 26, "segments that the epoch log is to read and to write")            \
  X(FB_RANK_FILL, 27, "which data set is to be loaded")                                      \
  X(FB_RANK_BRING, 28, "files that are brought before anybody asks")                         \
+ X(FB_RANK_NEAR, 29, "files beside those that were read, which wait to be")                 \
  X(FB_RANK_FETCH, 30, "fetches in flight and who waits for them")                           \
  X(FB_RANK_META, 35, "look-ups in flight and who waits for them")                           \
  X(FB_RANK_DIRS, 37, "listings of directories that are known")                              \

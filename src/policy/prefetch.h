@@ -95,6 +95,12 @@ uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
                           const struct fb_stream_info *stream, uint64_t quota_bytes,
                           uint64_t used_bytes, uint64_t data_bytes);
 
+/* Beside what is read, before a pattern is known: how much more may be brought, when programs have
+ * read so much of their own, and so much that was brought waits for them. In files and in bytes. */
+#define FB_PREFETCH_BESIDE_FILES 8
+#define FB_PREFETCH_BESIDE_BYTES (1ULL << 20)
+uint64_t fb_prefetch_beside(uint64_t first, uint64_t read, uint64_t unread);
+
 /* A prefetched item was read for the first time, or left unread. */
 void fb_prefetch_count(struct fb_prefetch *prefetch, const struct fb_prefetch_config *config,
                        bool was_used, uint64_t visits);

@@ -7,6 +7,7 @@
 #define COUNTED_MAX 256  /* then counts are halved */
 #define PAUSE       1000 /* visits, doubled each time */
 #define PAUSES_MAX  6
+#define BESIDE      4  /* for each that is read */
 #define SPARED      16 /* one in so many fetches that may be under way is for demand alone */
 
 uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
@@ -19,6 +20,13 @@ uint64_t fb_prefetch_fill(const struct fb_prefetch_config *config,
         (double)quota_bytes < config->fill_ratio * (double)data_bytes)
         return 0;
     return goal > used_bytes ? goal - used_bytes : 0;
+}
+
+uint64_t fb_prefetch_beside(uint64_t first, uint64_t read, uint64_t unread)
+{
+    uint64_t most = first + BESIDE * read;
+
+    return most > unread ? most - unread : 0;
 }
 
 void fb_prefetch_count(struct fb_prefetch *p, const struct fb_prefetch_config *config,

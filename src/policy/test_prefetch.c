@@ -127,6 +127,15 @@ static void a_random_set_is_loaded_if_enough_fits(void **state)
 }
 
 /* Job 4 of the paper: one region's table in each month, other tables beside it. */
+static void beside_what_is_read_a_few_times_as_much(void **state)
+{
+    (void)state;
+    assert_int_equal(fb_prefetch_beside(8, 0, 0), 8);
+    assert_int_equal(fb_prefetch_beside(8, 0, 8), 0);
+    assert_int_equal(fb_prefetch_beside(8, 10, 8), 40);
+    assert_int_equal(fb_prefetch_beside(8, 10, 100), 0);
+}
+
 static void only_what_siblings_were_read_for(void **state)
 {
     struct fb_prefetch_config config = fb_prefetch_defaults();
@@ -190,6 +199,7 @@ int main(void)
         cmocka_unit_test(only_scans_have_a_next),
         cmocka_unit_test(what_does_not_pay_pauses),
         cmocka_unit_test(a_random_set_is_loaded_if_enough_fits),
+        cmocka_unit_test(beside_what_is_read_a_few_times_as_much),
         cmocka_unit_test(only_what_siblings_were_read_for),
         cmocka_unit_test(demand_goes_first),
     };

@@ -351,6 +351,15 @@ void fb_s3_opendir(struct fb_s3 *s3, struct fb_source_job *job)
     }
     op->dir = dir;
     dir->waiting = &op->base;
+    if (fb_s3_seen_list(s3, dir->key, job->max_age_ns, add_entry, dir)) {
+        dir->pages[0].first = 1;
+        dir->page_count = 1;
+        dir->listed.ended = true;
+        serve(dir);
+        return;
+    }
+    page_free(&dir->pages[0]);
+    dir->next_cookie = 1;
     fetch_page(dir);
 }
 

@@ -315,6 +315,7 @@ void fb_s3_look_cancel(struct fb_s3_look *look)
 struct stat_op {
     struct fb_s3_op base;
     struct fb_s3_look look;
+    struct fb_s3_waiter waiter; /* for a listing */
 };
 
 static void stat_done(struct fb_s3_look *look)
@@ -336,19 +337,31 @@ static void stat_cancel(struct fb_s3_op *base)
 {
     struct stat_op *op = FB_CONTAINER_OF(base, struct stat_op, base);
 
+    fb_list_remove(&op->waiter.link);
     fb_s3_look_cancel(&op->look);
     fb_s3_op_end(base, -ETIMEDOUT);
 }
 
+static void listed(struct fb_s3_waiter *waiter, bool is_listed)
+{
+    struct stat_op *op = FB_CONTAINER_OF(waiter, struct stat_op, waiter);
+
+    if (is_listed && fb_s3_seen_find(op->base.s3, op->base.job))
+        fb_s3_op_end(&op->base, 0);
+    else
+        fb_s3_look(op->base.s3, &op->look);
+}
+
 void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job)
 {
+    bool from_listing = !job->handle && !job->expect && !job->urgent && job->max_age_ns > 0;
     struct stat_op *op;
 
     if (job->handle) {
         fb_source_job_finish(job, fb_s3_handle_attr(s3, job->handle, &job->attr));
         return;
     }
-    if (!job->expect && !job->urgent && fb_s3_seen_find(s3, job)) {
+    if (from_listing && fb_s3_seen_find(s3, job)) {
         fb_source_job_finish(job, 0);
         return;
     }
@@ -362,5 +375,8 @@ void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job)
         .deadline_ns = job->deadline_ns,
         .done = stat_done,
     };
-    fb_s3_look(s3, &op->look);
+    fb_list_init(&op->waiter.link);
+    op->waiter.done = listed;
+    if (!from_listing || !fb_s3_seen_wait(s3, job->path, &op->waiter))
+        fb_s3_look(s3, &op->look);
 }

@@ -145,6 +145,21 @@ void fb_s3_entry_attr(const struct fb_s3 *s3, const char *dir_key, const struct 
 
 /* Fills in a STAT, if there is an answer that is young enough. */
 FB_MUST_CHECK bool fb_s3_seen_find(struct fb_s3 *s3, struct fb_source_job *job);
+
+/* Embedded in who waits for a listing that has been asked for and may have the answer. done(): it
+ * is there, as far as it goes, or will not come; taken out of its list before, or by who gives up.
+ */
+struct fb_s3_waiter {
+    struct fb_list link;
+    void (*done)(struct fb_s3_waiter *waiter, bool listed);
+};
+
+/* False: there is none to wait for. */
+FB_MUST_CHECK bool fb_s3_seen_wait(struct fb_s3 *s3, const char *path, struct fb_s3_waiter *waiter);
+/* All entries of a directory (its key with the slash), when a listing has told them all and is no
+ * older than that; false: ask the server. A directory without any is not told here. */
+FB_MUST_CHECK bool fb_s3_seen_list(struct fb_s3 *s3, const char *dir_key, int64_t max_age_ns,
+                                   fb_s3_entry_fn *entry, void *arg);
 /* The server has just told otherwise. */
 void fb_s3_seen_wrong(struct fb_s3 *s3, const char *path);
 /* Something is about to change. */

@@ -8,6 +8,10 @@
  *     ASKED_FIRST names asked for ──► listed ──► answers, for KEPT_NS at most ──► listed again
  *                                                      └─ too few to pay for it: not for a while
  *
+ * Who asks while the first page is on its way waits for it: that takes no longer than an answer of
+ * its own, which would be two requests. And who lists the whole directory, and is content with what
+ * is that old, has it from here.
+ *
  * Only what is there is answered. A name that a listing does not have may have come since, and is
  * asked for. How old an answer may be is for the caller to say (max_age_ns of a job), and who looks
  * again at something known always gets the server's word. Whatever is changed through this source
@@ -56,6 +60,8 @@ struct dir {
     int64_t since_ns; /* 0: there is none */
     unsigned answers;
     struct fb_s3_pages pages;
+    bool whole;             /* every entry is here */
+    struct fb_list waiters; /* for the first page */
     struct name *names;
     uint32_t count, room;
     uint32_t *slots; /* a name's number and one, by the hash of the name; as many as twice `room` */
@@ -134,9 +140,25 @@ static int add_name(void *arg, const struct fb_s3_entry *entry)
 
 /* ---- directories ----------------------------------------------------------------------------- */
 
+static void tell(struct dir *dir, bool listed)
+{
+    struct fb_list waiters;
+
+    fb_list_init(&waiters);
+    fb_list_splice(&waiters, &dir->waiters);
+    /* The directory may go meanwhile. */
+    while (!fb_list_empty(&waiters)) {
+        struct fb_s3_waiter *w = FB_LIST_ENTRY(waiters.next, struct fb_s3_waiter, link);
+
+        fb_list_remove(&w->link);
+        w->done(w, listed);
+    }
+}
+
 static void forget_names(struct dir *dir)
 {
     fb_s3_pages_end(dir->s3, &dir->pages);
+    dir->whole = false;
     dir->s3->seen->names -= dir->count;
     free(fb_steal(dir->names));
     free(fb_steal(dir->slots));
@@ -144,6 +166,7 @@ static void forget_names(struct dir *dir)
     dir->count = dir->room = 0;
     dir->since_ns = 0;
     dir->asked = 0;
+    tell(dir, false);
 }
 
 static void dir_free(struct dir *dir)
@@ -162,6 +185,7 @@ static struct dir *dir_new(struct fb_s3 *s3, const char *key, size_t len, uint64
         return NULL;
     dir->s3 = s3;
     dir->hash = hash;
+    fb_list_init(&dir->waiters);
     memcpy(dir->key, key, len);
     s3->seen->dir_count++;
     return dir;
@@ -208,11 +232,15 @@ static void page_done(struct fb_s3_call *call)
 {
     struct dir *dir = call->arg;
 
+    int r = fb_s3_pages_come(&dir->pages);
+
     /* What has come is true whatever becomes of the rest. */
-    if (fb_s3_pages_come(&dir->pages) == 0 && !dir->pages.ended)
+    dir->whole = r == 0 && dir->pages.ended;
+    if (r == 0 && !dir->pages.ended)
         fetch_page(dir);
     else
         fb_s3_pages_end(dir->s3, &dir->pages);
+    tell(dir, true);
 }
 
 static void fetch_page(struct dir *dir)
@@ -287,6 +315,43 @@ bool fb_s3_seen_find(struct fb_s3 *s3, struct fb_source_job *job)
     if (dir->since_ns == 0 && ++dir->asked >= ASKED_FIRST && now_ns >= dir->not_before_ns)
         list(dir, now_ns);
     return false;
+}
+
+bool fb_s3_seen_wait(struct fb_s3 *s3, const char *path, struct fb_s3_waiter *waiter)
+{
+    const char *name;
+    struct dir *dir = s3->seen ? dir_of(s3, path, fb_now_ns(), &name) : NULL;
+
+    if (!dir || !dir->pages.out || dir->pages.asked > 1)
+        return false;
+    fb_list_push_back(&dir->waiters, &waiter->link);
+    return true;
+}
+
+bool fb_s3_seen_list(struct fb_s3 *s3, const char *dir_key, int64_t max_age_ns,
+                     fb_s3_entry_fn *entry, void *arg)
+{
+    int64_t now_ns = fb_now_ns();
+    const struct dir *dir =
+        s3->seen && max_age_ns > 0 ? dir_at(s3, dir_key, strlen(dir_key), now_ns) : NULL;
+    int r = 0;
+
+    if (!dir || !dir->whole || dir->count == 0 || now_ns - dir->since_ns > max_age_ns)
+        return false;
+    for (uint32_t i = 0; i < dir->count; i++) {
+        if (dir->names[i].wrong)
+            return false;
+    }
+    for (uint32_t i = 0; i < dir->count && r == 0; i++) {
+        const struct name *n = &dir->names[i];
+        struct fb_s3_entry e = {.name = dir->text.data + n->at,
+                                .name_len = n->len,
+                                .directory = n->directory,
+                                .version = n->version};
+
+        r = entry(arg, &e);
+    }
+    return r == 0;
 }
 
 void fb_s3_seen_wrong(struct fb_s3 *s3, const char *path)

@@ -532,6 +532,11 @@ bool fb_source_is_direct(const struct fb_source *source)
     return source->ops->is_direct && source->ops->is_direct(source->backend);
 }
 
+bool fb_source_is_far(const struct fb_source *source)
+{
+    return source->ops->is_far && source->ops->is_far(source->backend);
+}
+
 const char *fb_source_uri(const struct fb_source *source)
 {
     return source->uri;

@@ -167,7 +167,7 @@ struct fb_source_job {
     uint32_t umask; /* taken from mode, unless the directory has a default ACL */
     uint32_t set;   /* enum fb_source_set */
     uint64_t length;
-    int64_t max_age_ns;         /* STAT: an answer that old will do; 0: the source is asked */
+    int64_t max_age_ns; /* STAT, OPENDIR: an answer that old will do; 0: the source is asked */
     const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
                                  * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */
     void (*done)(struct fb_source_job *job);
@@ -230,6 +230,9 @@ void fb_source_stats(struct fb_source *source, struct fb_source_stats *ret_stats
 /* What is written there takes the old file's place as a whole: see `direct` above. */
 bool fb_source_is_direct(const struct fb_source *source);
 
+/* Every request goes over a network, however quick it is. */
+bool fb_source_is_far(const struct fb_source *source);
+
 /* Canonical: what names this source in the cache. */
 const char *fb_source_uri(const struct fb_source *source);
 
@@ -264,6 +267,7 @@ struct fb_source_ops {
     void (*destroy)(void *backend);
     /* Optional: whether OPEN gives `direct` handles. */
     bool (*is_direct)(void *backend);
+    bool (*is_far)(void *backend); /* optional: no */
 };
 
 /* Once a job, by its backend: results are in the job, this ends it. Drops the backend's reference.

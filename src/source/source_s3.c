@@ -331,6 +331,12 @@ static bool s3_is_direct(void *backend)
     return true;
 }
 
+static bool s3_is_far(void *backend)
+{
+    (void)backend;
+    return true;
+}
+
 static const struct fb_source_ops s3_ops = {
     .name = "s3",
     .start = s3_start,
@@ -338,6 +344,7 @@ static const struct fb_source_ops s3_ops = {
     .close = s3_close,
     .destroy = s3_destroy,
     .is_direct = s3_is_direct,
+    .is_far = s3_is_far,
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
