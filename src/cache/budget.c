@@ -87,7 +87,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     b.files_bytes = b.max_items * FILE_BYTES_GUESS;
 
     /* What a merge keeps is copied, a segment of each tier at most. */
-    b.learn_bytes = fb_learn_bytes(b.max_items) + b.dram_segment_bytes +
+    b.learn_bytes = fb_learn_bytes() + b.dram_segment_bytes +
                     (c->pmem_bytes ? b.pmem_segment_bytes : 0) +
                     (c->cache_bytes ? b.nvme_segment_bytes : 0);
     b.learn_bytes *= fb_evict_find(c->evict)->learns;

@@ -19,9 +19,7 @@
 #define SAVE_EVERY_NS  (60 * FB_NS_PER_S)
 #define READERS        256u /* sequential readers that are told apart */
 #define NICE           5
-/* An item's ghosts have 16 at most, of which 13 are what the plan for the index has to spare. */
-#define GHOST_BYTES 3ULL
-#define MODEL_BYTES (4ULL << 20)
+#define MODEL_BYTES    (4ULL << 20)
 
 /* Where the last read of an item ended. */
 struct reader {
@@ -323,9 +321,9 @@ void fb_learn_tick(struct fb_learn *learn)
 
 /* ---- life ---- */
 
-uint64_t fb_learn_bytes(uint64_t max_items)
+uint64_t fb_learn_bytes(void)
 {
-    return MODEL_BYTES + GHOST_BYTES * max_items;
+    return MODEL_BYTES;
 }
 
 static uint64_t capacity(struct fb_cache *cache)

@@ -29,8 +29,9 @@
 
 struct fb_learn;
 
-/* Memory that it takes for a cache of so many items. */
-uint64_t fb_learn_bytes(uint64_t max_items);
+/* Memory that it takes, beside 12 bytes of ghosts for each item: these are within the 64 that are
+ * planned for an item of the index, which takes 51 of them. */
+uint64_t fb_learn_bytes(void);
 
 /* Not `learns`: there is only the log. */
 FB_MUST_CHECK int fb_learn_create(struct fb_cache *cache, bool learns, struct fb_learn **ret_learn);

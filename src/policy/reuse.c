@@ -10,101 +10,41 @@
  *            until the cache has evicted as much as it holds: 0.9, and for all ages above 0.3 of
  *            all time (so what is old stays until there is evidence, as in LIRS)
  *            observations fade: half after 4 turnovers of the cache
- *     utility(history, size, age): walk through the ages to come with the probability to be idle
- *            still, and sum up P(back here) * s / (s + wait); filled for a history when first used
+ *     utility(history, size, age): walk through the ages to come, with the chance to be back by
+ *            then and the time it is held for until then; the best quotient of the two, which is
+ *            the best rate of hits; filled for a history when first used
  *
- * Ages are in half octaves around R, the number of objects that the cache holds: class 14 begins at
- * R requests. The cells take 1.2 MB, the watched objects 1.6 MB, ghosts 8 to 16 bytes for each
- * object that fits into the cache.
+ * The first model comes with the first eviction, even where nothing has come back: then ages up to
+ * that of the cache are known to be useless, and those above, of which nothing is known, are not.
+ *
+ * The cells take 1.6 MB, the watched objects 1.6 MB, ghosts 12 bytes for each object in the cache.
  */
-#include "policy/reuse.h"
-
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "model/boost.h"
+#include "policy/reuse_priv.h"
 
-#define AGES            28
-#define AGE_OF_R        14
-#define SIZES           8 /* of two octaves each, from 256 bytes on */
 #define SIZE_FIRST      8 /* octave */
-#define HISTORIES       256
-#define CELLS           (HISTORIES * SIZES * AGES)
 #define ROWS_MAX        8192
 #define COUNT_MAX       3
-#define NO_GAP          8 /* the class of a gap that there was not */
-#define WATCHED_MAX     16384
-#define WATCH_SLOTS     (2 * WATCHED_MAX)
-#define GHOST_WAYS      8
-#define GHOST_SHARE     2  /* at least so many ghosts for each object in the cache */
-#define GHOST_TIME      12 /* bits of time in a ghost, and of its tag */
-#define GHOSTS_MAX      (1u << 30)
-#define BACK_MIN        50    /* observations of coming back before there is a model */
+#define NO_GAP          8     /* the class of a gap that there was not */
 #define PRIOR           10.0f /* observations that the boosted hazard is worth */
 #define REACHED_MIN     30    /* observations of an age, or nothing is known of it */
 #define HOPE_FIRST      0.9f  /* of ages above YOUNG of all time, in the first generation */
 #define YOUNG           0.3
 #define HOPE            0.1f
-#define HAZARD_MIN      1e-4f
-#define NEAR            0.3  /* s, in turnovers */
+#define UTILITY_MIN     1e-6 /* hits in a turnover */
 #define HALF_LIFE       4.0  /* turnovers */
 #define FORGET          16.0 /* turnovers after which a watched object is given up */
+#define FORGET_MIN      1000 /* requests, added to a turnover there, for caches of few objects */
+#define STEP_MIN        200  /* requests between trainings */
 #define MISS_RATIO_STEP 1e-4
 #define MISS_RATIO_MIN  0.01
-#define JUDGED_MIN      1 /* observations */
-#define HELD_SCORE      1 /* a byte; what is learned gives far less */
+#define HELD_SCORE      10 /* what is learned is a rate, of a few hits a request at most */
 #define PINNED_SCORE    1000
-
-struct watched {
-    uint64_t hash; /* 0: free */
-    uint32_t last;
-    uint32_t size;
-    uint8_t history;
-};
-
-struct fb_reuse {
-    uint64_t capacity;
-    uint64_t requests; /* over restarts */
-    uint32_t now;      /* requests since the start */
-    double size_sum;   /* of requests, until R is fixed */
-    int octave2;       /* 2 log2(R) - AGE_OF_R: where the age classes begin */
-    double turnover;   /* requests */
-    double miss_ratio;
-
-    struct watched *watched; /* open addressing */
-    struct watched *spare;   /* the next table, free */
-    uint32_t watched_count;
-    uint64_t watch_mask; /* hashes without these bits are watched */
-
-    uint32_t *ghost; /* buckets of GHOST_WAYS: time, tag, history */
-    uint64_t ghost_buckets;
-    unsigned ghost_shift;
-
-    float *seen; /* observations by cell, fading */
-    float *back; /* of these, came back */
-    float *all;  /* as of the last training, with the open intervals */
-    float *all_back;
-    float *was; /* as of the one before */
-    float *was_back;
-    float *utility; /* NaN: not filled */
-    double reached[AGES];
-
-    uint64_t cached;  /* objects, at the last training */
-    uint64_t evicted; /* objects, ever */
-
-    struct fb_boost *model;
-    float *rows; /* for training: features, then label, then weight */
-    size_t row_count;
-    struct fb_reuse_quality quality;
-    struct fb_reuse_quality judged; /* by fit(), to be taken over by adopt() */
-    float left;                     /* at prepare(), of what was seen at the last training */
-    unsigned trainings;
-    uint64_t trained_at; /* in requests */
-    uint32_t trained;    /* when */
-    uint32_t due;
-};
 
 /* ---- classes ---- */
 
@@ -148,11 +88,6 @@ static uint8_t next_history(const struct fb_reuse *r, uint8_t history, uint32_t 
     if (count < COUNT_MAX)
         count++;
     return (uint8_t)(count << 6 | gap_class(r, gap) << 3 | (history >> 3 & 7));
-}
-
-static size_t cell(unsigned history, unsigned size, unsigned age)
-{
-    return ((size_t)history * SIZES + size) * AGES + age;
 }
 
 static void set_features(float *row, unsigned history, unsigned size, unsigned age)
@@ -210,7 +145,7 @@ void fb_reuse_destroy(struct fb_reuse *reuse)
     fb_boost_free(reuse->model);
     free(reuse->watched);
     free(reuse->spare);
-    free(reuse->ghost);
+    fb_reuse_ghosts_free(&reuse->ghosts);
     free(reuse->seen);
     free(reuse->back);
     free(reuse->all);
@@ -226,13 +161,13 @@ void fb_reuse_destroy(struct fb_reuse *reuse)
 
 static void observe(float *seen, const struct watched *w, unsigned passed, float weight)
 {
-    float *first = &seen[cell(w->history, size_class(w->size), 0)];
+    float *first = &seen[fb_reuse_cell(w->history, size_class(w->size), 0)];
 
     for (unsigned age = 0; age < passed; age++)
         first[age] += weight;
 }
 
-static struct watched *slot_of(struct fb_reuse *r, uint64_t hash)
+struct watched *fb_reuse_slot_of(struct fb_reuse *r, uint64_t hash)
 {
     uint64_t i = hash >> 32;
 
@@ -258,7 +193,7 @@ static void rebuild(struct fb_reuse *r, double age_max)
         old[i].hash = 0;
         if (w.hash == 0 || (w.hash & r->watch_mask) || r->now - w.last > age_max)
             continue;
-        *slot_of(r, w.hash) = w;
+        *fb_reuse_slot_of(r, w.hash) = w;
         r->watched_count++;
     }
 }
@@ -266,13 +201,13 @@ static void rebuild(struct fb_reuse *r, double age_max)
 /* The object's interval ends here, and another begins with `history`. */
 static void watch(struct fb_reuse *r, uint64_t hash, uint32_t size, uint8_t history)
 {
-    struct watched *w = slot_of(r, hash);
+    struct watched *w = fb_reuse_slot_of(r, hash);
 
     if (w->hash) {
         unsigned age = age_class(r, r->now - w->last);
 
         observe(r->seen, w, age + 1, 1);
-        r->back[cell(w->history, size_class(w->size), age)] += 1;
+        r->back[fb_reuse_cell(w->history, size_class(w->size), age)] += 1;
     } else if (r->watched_count == WATCHED_MAX) {
         r->watch_mask = 2 * r->watch_mask + 1;
         rebuild(r, UINT32_MAX);
@@ -281,71 +216,6 @@ static void watch(struct fb_reuse *r, uint64_t hash, uint32_t size, uint8_t hist
         r->watched_count++;
     }
     *w = (struct watched){hash, r->now, size, history};
-}
-
-/* ---- ghosts ---- */
-
-static uint32_t *bucket_of(struct fb_reuse *r, uint64_t hash, uint32_t *ret_tag)
-{
-    *ret_tag = (uint32_t)(hash & ((1u << GHOST_TIME) - 1));
-    return &r->ghost[(hash >> GHOST_TIME) % r->ghost_buckets * GHOST_WAYS];
-}
-
-/* A ghost is time << 20 | tag << 8 | history. */
-static uint32_t ghost_age(const struct fb_reuse *r, uint32_t ghost)
-{
-    return ((r->now >> r->ghost_shift) - (ghost >> 20)) & ((1u << GHOST_TIME) - 1);
-}
-
-void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reuse_meta *meta)
-{
-    uint32_t tag;
-    uint32_t *bucket;
-    unsigned oldest = 0;
-
-    reuse->evicted++;
-    if (!reuse->ghost)
-        return;
-    bucket = bucket_of(reuse, hash, &tag);
-    for (unsigned i = 1; i < GHOST_WAYS; i++) {
-        if (ghost_age(reuse, bucket[i]) > ghost_age(reuse, bucket[oldest]))
-            oldest = i;
-    }
-    bucket[oldest] = meta->last >> reuse->ghost_shift << 20 | tag << 8 | meta->history;
-}
-
-/* Whether there is a ghost; it is taken, and meta is what it says. */
-static bool take_ghost(struct fb_reuse *r, uint64_t hash, struct fb_reuse_meta *meta)
-{
-    uint32_t tag;
-    uint32_t *bucket;
-
-    if (!r->ghost)
-        return false;
-    bucket = bucket_of(r, hash, &tag);
-    for (unsigned i = 0; i < GHOST_WAYS; i++) {
-        if ((bucket[i] >> 8 & ((1u << GHOST_TIME) - 1)) == tag && bucket[i] != 0) {
-            meta->history = (uint8_t)bucket[i];
-            meta->last = r->now - (ghost_age(r, bucket[i]) << r->ghost_shift);
-            bucket[i] = 0;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Without memory for them there are no ghosts. */
-static void make_ghosts(struct fb_reuse *r, uint64_t cached)
-{
-    uint64_t wanted = GHOST_SHARE * cached / GHOST_WAYS;
-    uint64_t buckets = 1;
-
-    while (buckets < wanted && buckets * GHOST_WAYS < GHOSTS_MAX)
-        buckets *= 2;
-    r->ghost = fb_alloc_array(buckets, GHOST_WAYS * sizeof *r->ghost);
-    r->ghost_buckets = buckets;
-    while (cached >> r->ghost_shift > 16)
-        r->ghost_shift++;
 }
 
 /* ---- requests ---- */
@@ -370,7 +240,7 @@ static void note(struct fb_reuse *r, uint64_t hash, uint32_t size, struct fb_reu
 /* The history of an object whose own does not count. */
 static uint8_t first_history(struct fb_reuse *r, uint64_t hash, struct fb_reuse_meta *meta)
 {
-    if (!take_ghost(r, hash, meta))
+    if (!fb_reuse_ghosts_take(&r->ghosts, r->now, hash, meta))
         return 0;
     return next_history(r, meta->history, r->now - meta->last);
 }
@@ -392,6 +262,12 @@ void fb_reuse_miss(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct 
     note(reuse, hash, size, meta);
 }
 
+void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reuse_meta *meta)
+{
+    reuse->evicted++;
+    fb_reuse_ghosts_add(&reuse->ghosts, reuse->now, hash, meta);
+}
+
 /* ---- training ---- */
 
 bool fb_reuse_due(const struct fb_reuse *reuse)
@@ -400,7 +276,7 @@ bool fb_reuse_due(const struct fb_reuse *reuse)
 }
 
 /* All observations, with those of open intervals, which fade with their age as the others did. */
-static void add_open(struct fb_reuse *r)
+void fb_reuse_add_open(struct fb_reuse *r)
 {
     float *was = r->was;
     float *was_back = r->was_back;
@@ -425,13 +301,12 @@ static void add_open(struct fb_reuse *r)
 }
 
 /* Rows of the cells that were seen; returns how many. */
-static size_t fill_rows(struct fb_reuse *r, double *ret_back)
+static size_t fill_rows(struct fb_reuse *r)
 {
     float *label = r->rows + (size_t)ROWS_MAX * FB_REUSE_FEATURES;
     float *weight = label + ROWS_MAX;
     size_t count = 0;
 
-    *ret_back = 0;
     for (size_t i = 0; i < CELLS && count < ROWS_MAX; i++) {
         if (r->all[i] < 0.05f)
             continue;
@@ -439,7 +314,6 @@ static size_t fill_rows(struct fb_reuse *r, double *ret_back)
                      (unsigned)(i / AGES % SIZES), (unsigned)(i % AGES));
         label[count] = r->all_back[i] / r->all[i];
         weight[count] = r->all[i];
-        *ret_back += r->all_back[i];
         count++;
     }
     return count;
@@ -450,7 +324,7 @@ static uint32_t until_next(const struct fb_reuse *r)
 {
     double slow = fmin((double)r->requests / 10.0, r->turnover + 20000);
 
-    return (uint32_t)fmin(fmax(fmax(slow, r->turnover / 10), 1000), INT32_MAX);
+    return (uint32_t)fmin(fmax(fmax(slow, r->turnover / 10), STEP_MIN), INT32_MAX);
 }
 
 /* What is left of an observation that was made at the last training. */
@@ -470,20 +344,27 @@ static void fade(struct fb_reuse *r)
     r->trained = r->now;
 }
 
+/* A cache that has grown, as when a disk fills up behind DRAM, has too few: others are made, empty. */
+void fb_reuse_fit_ghosts(struct fb_reuse *r)
+{
+    if (r->ghosts.ghost && r->cached <= 2 * r->ghosts_for)
+        return;
+    fb_reuse_ghosts_free(&r->ghosts);
+    fb_reuse_ghosts_make(&r->ghosts, r->cached);
+    r->ghosts_for = r->cached;
+}
+
 bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
 {
-    double back;
-
     reuse->cached = cached;
     reuse->turnover = (double)cached / fmax(reuse->miss_ratio, MISS_RATIO_MIN) + 1;
-    if (!reuse->ghost)
-        make_ghosts(reuse, cached);
-    rebuild(reuse, FORGET * reuse->turnover);
-    add_open(reuse);
+    fb_reuse_fit_ghosts(reuse);
+    rebuild(reuse, FORGET * (reuse->turnover + FORGET_MIN));
+    fb_reuse_add_open(reuse);
     reuse->left = left_since(reuse);
-    reuse->row_count = fill_rows(reuse, &back);
+    reuse->row_count = fill_rows(reuse);
     reuse->due = reuse->now + until_next(reuse);
-    return back >= BACK_MIN;
+    return reuse->row_count > 0;
 }
 
 static int train(const struct fb_reuse *r, struct fb_boost **ret_model)
@@ -511,9 +392,8 @@ static float least_hazard(const struct fb_reuse *r, unsigned age)
     return reached ? 0 : HOPE;
 }
 
-/* As `seen` and `back` and the model have it. */
-static void hazards(const struct fb_reuse *r, const float *seen, const float *back,
-                    unsigned history, unsigned size, float *ret)
+void fb_reuse_hazards(const struct fb_reuse *r, const float *seen, const float *back,
+                      unsigned history, unsigned size, float ret[AGES])
 {
     float rows[AGES * FB_REUSE_FEATURES];
 
@@ -521,36 +401,49 @@ static void hazards(const struct fb_reuse *r, const float *seen, const float *ba
         set_features(rows + age * FB_REUSE_FEATURES, history, size, age);
     fb_boost_predict(r->model, rows, AGES, ret);
     for (unsigned age = 0; age < AGES; age++) {
-        size_t i = cell(history, size, age);
+        size_t i = fb_reuse_cell(history, size, age);
         float boosted = fminf(fmaxf(ret[age], HAZARD_MIN), 1);
 
         ret[age] = (back[i] + PRIOR * boosted) / (seen[i] + PRIOR);
     }
 }
 
-/* The utility at every age. An object is in the middle of its class: half of the hazard is left. */
+void fb_reuse_forget_utilities(struct fb_reuse *r)
+{
+    memset(r->utility, 0xff, CELLS * sizeof *r->utility); /* NaN */
+}
+
+/* The best rate of hits that can be had from an object in the middle of class `age`, by holding it
+ * for as long as is best and no longer: the most, over all times to give it up, of the chance that
+ * it is back by then, over the requests for which it is expected to take its room. */
+static double best_rate(const struct fb_reuse *r, const float hazard[AGES], unsigned age)
+{
+    double idle = 1, back = 0, held = 0, best = 0;
+    double from = exp2(((int)age + r->octave2 + 0.5) / 2);
+
+    for (unsigned k = age; k < AGES; k++) {
+        double to = exp2(((int)k + r->octave2 + 1) / 2.0);
+        double h = k == age ? hazard[k] / 2 : hazard[k]; /* half of the first class has passed */
+
+        held += idle * (to - from) * (1 - h / 2);
+        back += idle * h;
+        idle *= 1 - h;
+        best = fmax(best, back / held);
+        from = to;
+    }
+    return best;
+}
+
 static void fill(struct fb_reuse *r, unsigned history, unsigned size)
 {
     float hazard[AGES];
-    double middle[AGES];
-    double near = NEAR * r->turnover;
 
-    hazards(r, r->all, r->all_back, history, size, hazard);
-    for (unsigned age = 0; age < AGES; age++) {
+    fb_reuse_hazards(r, r->all, r->all_back, history, size, hazard);
+    for (unsigned age = 0; age < AGES; age++)
         hazard[age] = fmaxf(hazard[age], least_hazard(r, age));
-        middle[age] = exp2((age + r->octave2 + 0.5) / 2);
-    }
-    for (unsigned age = 0; age < AGES; age++) {
-        double here = hazard[age] / 2;
-        double idle = 1 - here;
-        double sum = here / (near + 0.15 * middle[age]);
-
-        for (unsigned k = age + 1; k < AGES; k++) {
-            sum += idle * hazard[k] / (near + middle[k] - middle[age]);
-            idle *= 1 - hazard[k];
-        }
-        r->utility[cell(history, size, age)] = (float)(sum * near);
-    }
+    for (unsigned age = 0; age < AGES; age++)
+        r->utility[fb_reuse_cell(history, size, age)] =
+            (float)(best_rate(r, hazard, age) + UTILITY_MIN / r->turnover);
 }
 
 float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, uint32_t size)
@@ -566,70 +459,16 @@ float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, u
         return HELD_SCORE;
     if (!reuse->model)
         return (float)(1 + (history >> 6)) / ((float)age + 1) / (float)size;
-    u = &reuse->utility[cell(history, of_size, age_class(reuse, age))];
+    u = &reuse->utility[fb_reuse_cell(history, of_size, age_class(reuse, age))];
     if (isnan(*u))
         fill(reuse, history, of_size);
-    return (*u + 1e-6f) / (float)size;
-}
-
-/* ---- how good it is ---- */
-
-/* -log2 of the chance that was given to what happened: `back` of `seen` came back. */
-static double loss(double hazard, double seen, double back)
-{
-    double h = fmin(fmax(hazard, HAZARD_MIN), 1 - HAZARD_MIN);
-
-    return -back * log2(h) - (seen - back) * log2(1 - h);
-}
-
-/* Open intervals fade as closed ones do, so what was seen since the last training is the difference
- * to what is left of what had been seen then. */
-static void judge_row(struct fb_reuse *r, unsigned row, const double by_age[AGES])
-{
-    const size_t first = (size_t)row * AGES;
-    const float left = r->left;
-    float hazard[AGES];
-    double sum = 0;
-
-    for (unsigned age = 0; age < AGES; age++)
-        sum += r->all[first + age] - left * r->was[first + age];
-    if (sum < JUDGED_MIN)
-        return;
-    hazards(r, r->was, r->was_back, row / SIZES, row % SIZES, hazard);
-    for (unsigned age = 0; age < AGES; age++) {
-        double seen = fmax(r->all[first + age] - left * r->was[first + age], 0);
-        double back = r->all_back[first + age] - left * r->was_back[first + age];
-
-        back = fmin(fmax(back, 0), seen);
-        r->judged.observations += seen;
-        r->judged.loss += loss(hazard[age], seen, back);
-        r->judged.loss_by_age += loss(by_age[age], seen, back);
-    }
-}
-
-/* The model that is about to be replaced, on what has come since. */
-static void judge(struct fb_reuse *r)
-{
-    const float left = r->left;
-    double seen[AGES] = {0};
-    double by_age[AGES] = {0};
-
-    for (size_t i = 0; i < CELLS; i++) {
-        seen[i % AGES] += r->was[i];
-        by_age[i % AGES] += r->was_back[i];
-    }
-    for (unsigned age = 0; age < AGES; age++)
-        by_age[age] /= fmax(seen[age], 1);
-    r->judged = (struct fb_reuse_quality){r->quality.observations * left, r->quality.loss * left,
-                                          r->quality.loss_by_age * left};
-    for (unsigned row = 0; row < HISTORIES * SIZES; row++)
-        judge_row(r, row, by_age);
+    return *u / (float)size;
 }
 
 int fb_reuse_fit(struct fb_reuse *reuse, struct fb_boost **ret_model)
 {
     if (reuse->model)
-        judge(reuse);
+        fb_reuse_judge(reuse);
     return train(reuse, ret_model);
 }
 
@@ -640,7 +479,7 @@ void fb_reuse_adopt(struct fb_reuse *reuse, struct fb_boost *model)
     reuse->quality = reuse->judged;
     reuse->trainings++;
     reuse->trained_at = reuse->requests;
-    memset(reuse->utility, 0xff, CELLS * sizeof *reuse->utility); /* NaN */
+    fb_reuse_forget_utilities(reuse);
     fade(reuse);
 }
 
@@ -679,15 +518,6 @@ const char *fb_reuse_feature_name(enum fb_reuse_feature feature)
     return names[feature];
 }
 
-void fb_reuse_quality(const struct fb_reuse *reuse, struct fb_reuse_quality *ret_quality)
-{
-    double count = fmax(reuse->quality.observations, 1);
-
-    *ret_quality = reuse->quality;
-    ret_quality->loss /= count;
-    ret_quality->loss_by_age /= count;
-}
-
 uint64_t fb_reuse_requests(const struct fb_reuse *reuse)
 {
     return reuse->requests;
@@ -707,178 +537,5 @@ size_t fb_reuse_bytes(const struct fb_reuse *reuse)
 {
     return sizeof *reuse + 7 * CELLS * sizeof(float) + 2 * WATCH_SLOTS * sizeof(struct watched) +
            (size_t)ROWS_MAX * (FB_REUSE_FEATURES + 2) * sizeof(float) +
-           reuse->ghost_buckets * GHOST_WAYS * sizeof(uint32_t);
-}
-
-/* ---- over a restart ---- */
-
-struct saved {
-    uint32_t magic;
-    uint32_t version;
-    uint64_t capacity;
-    uint64_t requests;
-    uint64_t trained_at;
-    uint64_t cached;
-    uint64_t evicted;
-    uint64_t watch_mask;
-    double size_sum;
-    double turnover;
-    double miss_ratio;
-    struct fb_reuse_quality quality;
-    int32_t octave2;
-    uint32_t trainings;
-    uint32_t since_trained; /* requests */
-    uint32_t until_due;
-    uint32_t watched;
-    uint32_t model_bytes;
-    /* Then seen, back, the watched, and the model. */
-};
-
-static_assert(sizeof(struct saved) == 128, "written to disk");
-
-#define SAVED_MAGIC   0x46425255u /* FBRU */
-#define SAVED_VERSION 1
-
-static size_t saved_size(uint32_t watched, uint32_t model_bytes)
-{
-    return sizeof(struct saved) + 2 * CELLS * sizeof(float) + watched * sizeof(struct watched) +
-           model_bytes;
-}
-
-size_t fb_reuse_saved_bytes(const struct fb_reuse *reuse)
-{
-    return saved_size(reuse->watched_count,
-                      reuse->model ? (uint32_t)fb_boost_size(reuse->model) : 0);
-}
-
-void fb_reuse_save(const struct fb_reuse *reuse, void *ret_bytes)
-{
-    const struct saved head = {
-        .magic = SAVED_MAGIC,
-        .version = SAVED_VERSION,
-        .capacity = reuse->capacity,
-        .requests = reuse->requests,
-        .trained_at = reuse->trained_at,
-        .cached = reuse->cached,
-        .evicted = reuse->evicted,
-        .watch_mask = reuse->watch_mask,
-        .size_sum = reuse->size_sum,
-        .turnover = reuse->turnover,
-        .miss_ratio = reuse->miss_ratio,
-        .quality = reuse->quality,
-        .octave2 = reuse->octave2,
-        .trainings = reuse->trainings,
-        .since_trained = reuse->now - reuse->trained,
-        .until_due = reuse->due - reuse->now,
-        .watched = reuse->watched_count,
-        .model_bytes = reuse->model ? (uint32_t)fb_boost_size(reuse->model) : 0,
-    };
-    uint8_t *at = ret_bytes;
-
-    memcpy(at, &head, sizeof head);
-    at += sizeof head;
-    memcpy(at, reuse->seen, CELLS * sizeof(float));
-    at += CELLS * sizeof(float);
-    memcpy(at, reuse->back, CELLS * sizeof(float));
-    at += CELLS * sizeof(float);
-    for (uint32_t i = 0; i < WATCH_SLOTS; i++) {
-        struct watched w = reuse->watched[i];
-
-        if (w.hash == 0)
-            continue;
-        w.last -= reuse->now;
-        memcpy(at, &w, sizeof w);
-        at += sizeof w;
-    }
-    if (reuse->model)
-        fb_boost_save(reuse->model, at);
-}
-
-static bool counts_good(const float *cells)
-{
-    for (size_t i = 0; i < CELLS; i++) {
-        if (!isfinite(cells[i]) || cells[i] < 0)
-            return false;
-    }
-    return true;
-}
-
-/* A cache of quite another size has other classes of age. */
-static bool head_good(const struct fb_reuse *r, const struct saved *h, size_t size)
-{
-    return h->magic == SAVED_MAGIC && h->version == SAVED_VERSION && h->watched <= WATCHED_MAX &&
-           h->model_bytes <= size && size == saved_size(h->watched, h->model_bytes) &&
-           h->trainings > 0 && h->model_bytes > 0 && h->capacity / 2 <= r->capacity &&
-           r->capacity / 2 <= h->capacity && h->octave2 >= -AGE_OF_R && h->octave2 < 128 &&
-           isfinite(h->size_sum) && h->size_sum >= 0 && h->turnover >= 1 && isfinite(h->turnover) &&
-           h->miss_ratio >= 0 && h->miss_ratio <= 1 && isfinite(h->quality.observations) &&
-           isfinite(h->quality.loss) && isfinite(h->quality.loss_by_age);
-}
-
-static void take_head(struct fb_reuse *r, const struct saved *h)
-{
-    r->requests = h->requests;
-    r->trained_at = h->trained_at;
-    r->cached = h->cached;
-    r->evicted = h->evicted;
-    r->watch_mask = h->watch_mask;
-    r->size_sum = h->size_sum;
-    r->turnover = h->turnover;
-    r->miss_ratio = h->miss_ratio;
-    r->quality = h->quality;
-    r->judged = h->quality;
-    r->octave2 = h->octave2;
-    r->trainings = h->trainings;
-    r->trained = 0 - h->since_trained;
-    r->due = h->until_due;
-}
-
-static void take_watched(struct fb_reuse *r, const uint8_t *bytes, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        struct watched w, *slot;
-
-        memcpy(&w, bytes + i * sizeof w, sizeof w);
-        if (w.hash == 0 || (w.hash & r->watch_mask))
-            continue;
-        slot = slot_of(r, w.hash);
-        r->watched_count += slot->hash == 0;
-        *slot = w;
-    }
-}
-
-int fb_reuse_load(struct fb_reuse *reuse, const void *bytes, size_t size)
-{
-    const uint8_t *cells = (const uint8_t *)bytes + sizeof(struct saved);
-    const uint8_t *watched = cells + 2 * CELLS * sizeof(float);
-    struct fb_boost *model;
-    struct saved head;
-    int rc;
-
-    if (size < saved_size(0, 0))
-        return -EINVAL;
-    memcpy(&head, bytes, sizeof head);
-    if (!head_good(reuse, &head, size))
-        return -EINVAL;
-    /* Into tables that nobody has looked at yet. */
-    memcpy(reuse->was, cells, CELLS * sizeof(float));
-    memcpy(reuse->was_back, cells + CELLS * sizeof(float), CELLS * sizeof(float));
-    if (!counts_good(reuse->was) || !counts_good(reuse->was_back))
-        return -EINVAL;
-    rc = fb_boost_load(watched + head.watched * sizeof(struct watched), head.model_bytes, &model);
-    if (rc == 0 && fb_boost_features(model) != FB_REUSE_FEATURES) {
-        fb_boost_free(model);
-        rc = -EINVAL;
-    }
-    if (rc)
-        return rc;
-    memcpy(reuse->seen, reuse->was, CELLS * sizeof(float));
-    memcpy(reuse->back, reuse->was_back, CELLS * sizeof(float));
-    take_head(reuse, &head);
-    take_watched(reuse, watched, head.watched);
-    reuse->model = model;
-    make_ghosts(reuse, reuse->cached);
-    add_open(reuse);
-    memset(reuse->utility, 0xff, CELLS * sizeof *reuse->utility); /* NaN */
-    return 0;
+           fb_reuse_ghosts_bytes(&reuse->ghosts);
 }

@@ -12,10 +12,13 @@
  * nothing has to wait for the future. Gradient boosting over the counts gives a hazard to histories
  * that are rare; where there are many observations, they speak for themselves.
  *
- * The utility of an object is the sum over the future ages of P(asked for then) * s / (s + wait),
- * per byte. s is 0.3 of the time in which the cache turns over.
+ * The utility of an object is the best rate of hits that its place can have from it: over all times
+ * to hold on to it, the largest quotient of the chance that it is back by then and the time that it
+ * takes its place until then; per byte. This is Gittins' index, of hits for space and time: it
+ * knows no time scale, and what it compares is what a cache has to give.
  *
- * Evicted objects leave a ghost of 4 bytes, so that history survives a while.
+ * Evicted objects leave a ghost of 4 bytes, three for each object in the cache, so that history
+ * survives a while.
  *
  * Time is counted in requests. Pure: no I/O, no locks, no clock; calls come one at a time, but for
  * the slow part of a training, fit(), during which all the others may be called.
@@ -80,10 +83,10 @@ float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, u
 /* Whether it is time to train; the owner asks once its cache is full. */
 bool fb_reuse_due(const struct fb_reuse *reuse);
 
-/* `cached` is the number of objects in the cache. Too few observations: there is still no model. */
+/* `cached` is the number of objects in the cache. Without observations there is still no model. */
 FB_MUST_CHECK int fb_reuse_train(struct fb_reuse *reuse, uint64_t cached);
 
-/* The same in three steps. prepare(): true when there is enough to learn from; then fit(), which
+/* The same in three steps. prepare(): true when there is something to learn from; then fit(), which
  * takes some 10 ms, in one thread at a time; then adopt(), with its model. */
 FB_MUST_CHECK bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached);
 struct fb_boost;

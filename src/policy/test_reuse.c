@@ -113,21 +113,51 @@ static void test_ghosts(void **state)
     fb_reuse_destroy(reuse);
 }
 
-/* Nothing ever comes back: no model, and no harm. */
-static void test_nothing_to_learn(void **state)
+/* Nothing ever comes back. It learns that of the ages that it has seen, and what is older than
+ * anything it has seen is worth the most: in a loop that is what comes next. */
+static void test_nothing_comes_back(void **state)
 {
     struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta first = {0};
     struct fb_reuse_meta meta = {0};
 
     (void)state;
-    for (uint64_t i = 1; i < 50000; i++) {
+    fb_reuse_miss(reuse, fb_mix64(1), 1, &first);
+    for (uint64_t i = 2; i < CACHED + 2; i++)
         fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
-        fb_reuse_evicted(reuse, fb_mix64(i), &meta);
-        if (i > CACHED && fb_reuse_due(reuse))
-            assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    assert_true(fb_reuse_score(reuse, &first, 1) < fb_reuse_score(reuse, &meta, 1));
+    assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    assert_int_equal(fb_reuse_trainings(reuse), 1);
+    assert_true(fb_reuse_score(reuse, &first, 1) > fb_reuse_score(reuse, &meta, 1));
+    fb_reuse_destroy(reuse);
+}
+
+/* What a cache holds can become more, as a disk fills up behind DRAM: so do the ghosts. */
+static void test_grows(void **state)
+{
+    struct fb_reuse *reuse = make(100 * CACHED);
+    struct fb_reuse_meta once = {0, 0x40};
+    struct fb_reuse_meta meta = {0};
+    size_t before;
+    unsigned found = 0;
+
+    (void)state;
+    for (uint64_t i = 1; i < CACHED; i++)
+        fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
+    assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    before = fb_reuse_bytes(reuse);
+    assert_int_equal(fb_reuse_train(reuse, 100 * CACHED), 0);
+    assert_in_range(fb_reuse_bytes(reuse) - before, 11 * 99 * CACHED, 12 * 99 * CACHED);
+    for (uint64_t i = CACHED; i < 100 * CACHED; i++)
+        fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
+    once.last = fb_reuse_now(reuse);
+    for (uint64_t i = 1; i < 100 * CACHED; i++)
+        fb_reuse_evicted(reuse, fb_mix64(i), &once);
+    for (uint64_t i = 1; i < 100 * CACHED; i++) {
+        fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
+        found += meta.history >> 6 == 2;
     }
-    assert_int_equal(fb_reuse_trainings(reuse), 0);
-    assert_true(fb_reuse_score(reuse, &meta, 1) > 0);
+    assert_true(found > 95 * CACHED);
     fb_reuse_destroy(reuse);
 }
 
@@ -256,9 +286,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hot_and_once), cmocka_unit_test(test_before_training),
-        cmocka_unit_test(test_ghosts),       cmocka_unit_test(test_nothing_to_learn),
+        cmocka_unit_test(test_ghosts),       cmocka_unit_test(test_nothing_comes_back),
         cmocka_unit_test(test_marks),        cmocka_unit_test(test_quality),
         cmocka_unit_test(test_restart),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_grows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
