@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "base/hash.h"
 #include "client/client_priv.h"
 
 #define POLL_US         100000 /* a receive returns so often to look for signs of life */
@@ -134,11 +135,17 @@ int fb_client_receive(const struct fb_session *session, int fd, void *ret_data, 
 
 /* ---- the connections of a process ---- */
 
+/* A number of ours that the program has taken for something else is the program's. */
+static bool is_still(int fd, uint64_t mark)
+{
+    return mark != 0 && fb_client_mark_of(fd) == mark;
+}
+
 static bool is_of_medium(const struct fb_client_medium *medium, int fd)
 {
     for (uint32_t i = 0; i < medium->count; i++)
         if (atomic_load_explicit(&medium->fds[i], memory_order_relaxed) == fd)
-            return true;
+            return is_still(fd, medium->marks[i]);
     return false;
 }
 
@@ -158,11 +165,13 @@ bool fb_client_owns(struct fb_client *client, int fd)
     return false;
 }
 
-uint64_t fb_client_socket_ino(int fd)
+uint64_t fb_client_mark_of(int fd)
 {
     struct stat st;
 
-    return fb_sys_fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+    if (fb_sys_fstat(fd, &st) != 0)
+        return 0;
+    return fb_mix64(st.st_ino ^ (uint64_t)st.st_dev << 40) | 1;
 }
 
 void fb_client_note_fd(struct fb_client *client, int fd)
@@ -175,16 +184,16 @@ void fb_client_note_fd(struct fb_client *client, int fd)
 }
 
 /* A number that has become something else is not ours to close. */
-static void close_ours(int fd, uint64_t ino)
+void fb_client_close_ours(int fd, uint64_t mark)
 {
-    if (fd >= 0 && ino != 0 && fb_client_socket_ino(fd) == ino)
+    if (fd >= 0 && is_still(fd, mark))
         fb_sys_close(fd);
 }
 
 /* The connection is ours (BUSY). */
 static void adopt(struct fb_client *client, struct fb_client_connection *c, int fd)
 {
-    c->ino = fb_client_socket_ino(fd);
+    c->mark = fb_client_mark_of(fd);
     atomic_store(&c->fd, fd);
     fb_client_note_fd(client, fd);
 }
@@ -204,7 +213,7 @@ static struct fb_client_connection *claim(struct fb_client *client, int state)
 
 static void abandon(struct fb_client_connection *c)
 {
-    close_ours(atomic_exchange(&c->fd, -1), c->ino);
+    fb_client_close_ours(atomic_exchange(&c->fd, -1), c->mark);
     atomic_store(&c->state, FREE);
 }
 
@@ -212,7 +221,7 @@ static void abandon(struct fb_client_connection *c)
 
 void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, int fd)
 {
-    session->anchor.ino = fb_client_socket_ino(fd);
+    session->anchor.mark = fb_client_mark_of(fd);
     session->anchor.asked = false;
     session->anchor.got = 0;
     session->anchor.retry_ns = 0;
@@ -222,7 +231,7 @@ void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, 
 
 void fb_client_cut_anchor(struct fb_session *session)
 {
-    close_ours(atomic_exchange(&session->anchor.fd, -1), session->anchor.ino);
+    fb_client_close_ours(atomic_exchange(&session->anchor.fd, -1), session->anchor.mark);
 }
 
 void fb_client_disconnect(struct fb_client *client)
@@ -308,7 +317,7 @@ static struct fb_client_connection *obtain(struct fb_client *client, struct fb_s
 
     fb_client_anchor(client, session);
     for (int i = 0; i < CLAIM_TRIES && (c = claim(client, IDLE)) != NULL; i++) {
-        if (c->ino != 0 && fb_client_socket_ino(atomic_load(&c->fd)) == c->ino)
+        if (c->mark != 0 && fb_client_mark_of(atomic_load(&c->fd)) == c->mark)
             return c;
         abandon(c);
     }

@@ -68,7 +68,7 @@ struct fb_session {
      * credits and is used for nothing else, so that nothing that goes wrong elsewhere closes it. */
     struct fb_client_anchor {
         _Atomic int fd; /* -1: none */
-        uint64_t ino;
+        uint64_t mark;
         int64_t retry_ns; /* no question for credits before that */
         bool asked;       /* the answer, or the rest of it, is still to come */
         size_t got;
@@ -82,6 +82,7 @@ struct fb_session {
         uint64_t segment_bytes;
         uint32_t count; /* of files; 0: none */
         _Atomic int fds[FB_CLIENT_FILES_MAX];
+        uint64_t marks[FB_CLIENT_FILES_MAX]; /* what they were when they were ours */
     } medium;
 
     char *roots; /* what places point into */
@@ -93,7 +94,7 @@ struct fb_session {
 struct fb_client_connection {
     _Atomic int state;
     _Atomic int fd;
-    uint64_t ino; /* of the socket: is it still ours? */
+    uint64_t mark; /* of the socket: is it still ours? */
 };
 
 struct fb_client {

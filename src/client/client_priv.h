@@ -28,7 +28,9 @@ FB_MUST_CHECK int fb_client_hello(const struct fb_session *session, int fd, bool
 
 /* A descriptor that is ours from now on. */
 void fb_client_note_fd(struct fb_client *client, int fd);
-uint64_t fb_client_socket_ino(int fd); /* 0: it is none */
+/* What tells a descriptor from another of the same number; 0: it is closed. */
+uint64_t fb_client_mark_of(int fd);
+void fb_client_close_ours(int fd, uint64_t mark);
 /* `fd` has said hello for the session's area, and is kept as long as that. */
 void fb_client_set_anchor(struct fb_client *client, struct fb_session *session, int fd);
 /* After a fork, once: an area and an anchor of this process's own. */

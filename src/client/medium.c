@@ -53,12 +53,10 @@ void fb_client_free_buffers(struct fb_client *client)
 
 void fb_client_close_medium(struct fb_session *session)
 {
-    for (uint32_t i = 0; i < session->medium.count; i++) {
-        int fd = atomic_exchange(&session->medium.fds[i], -1);
+    struct fb_client_medium *m = &session->medium;
 
-        if (fd >= 0)
-            fb_sys_close(fd);
-    }
+    for (uint32_t i = 0; i < m->count; i++)
+        fb_client_close_ours(atomic_exchange(&m->fds[i], -1), m->marks[i]);
 }
 
 /* ---- one item ---- */

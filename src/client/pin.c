@@ -87,7 +87,7 @@ static uint32_t ask_for_credits(struct fb_client *client, struct fb_session *s)
     if (atomic_load(&client->area_lost) || now_ns < a->retry_ns)
         return 0;
     fd = atomic_load(&a->fd);
-    if (fd < 0 || fb_client_socket_ino(fd) != a->ino)
+    if (fd < 0 || fb_client_mark_of(fd) != a->mark)
         return 0;
     if (!a->asked) {
         a->got = 0;

@@ -225,6 +225,7 @@ static void take_medium(struct fb_client *client, struct fb_session *s,
 
         if (fd < 0)
             fd = fb_sys_fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        m->marks[i] = fd >= 0 ? fb_client_mark_of(fd) : 0;
         atomic_store(&m->fds[i], fd);
         if (fd >= 0)
             fb_client_note_fd(client, fd);

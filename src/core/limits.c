@@ -187,6 +187,8 @@ bool fb_task_is_dying(uint32_t tid)
     FB_AUTO_CLOSE int fd = -1;
     ssize_t n;
 
+    if (tid == 0) /* of another pid namespace: nothing is known of it */
+        return false;
     snprintf(path, sizeof path, "/proc/%u/status", tid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -13,7 +13,8 @@
 uint64_t fb_memory_limit(const char *root);
 
 /* True when the thread is gone, or a signal is about to end it (SIGKILL is pending, which the
- * kernel arranges for every fatal signal). */
+ * kernel arranges for every fatal signal). Of thread 0, which is one of another pid namespace,
+ * nothing is known: it lives. */
 bool fb_task_is_dying(uint32_t tid);
 
 /* The task ends, or has ended: nobody hears what it closes now. */

@@ -9,6 +9,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "daemon/paths.h"
 #include "daemon/wire.h"
 
 #define WORKERS_MAX 16u
@@ -88,10 +89,11 @@ json_t *fb_warm_batch(struct fb_volume *volume, const char *root, const json_t *
 
     b.paths = good ? fb_alloc_array(count, sizeof *b.paths) : NULL;
     for (; b.paths && good && b.count < count; b.count++)
-        good = fb_wire_path_text(json_array_get(list, b.count), &b.paths[b.count]) == 0;
+        good = fb_wire_path_text(json_array_get(list, b.count), &b.paths[b.count]) == 0 &&
+               fb_path_below(root, b.paths[b.count]);
     if (!b.paths || !good) {
-        reply =
-            fb_wire_error(FB_WIRE_INVALID, "paths must be a list of at most %u paths", BATCH_MAX);
+        reply = fb_wire_error(FB_WIRE_INVALID, "paths must be a list of at most %u paths below %s",
+                              BATCH_MAX, root);
     } else {
         run(&b);
         reply = result(&b);
