@@ -26,12 +26,14 @@
 # define FB_CAPABILITY(name) __attribute__((capability(name)))
 # define FB_ACQUIRES(...)    __attribute__((acquire_capability(__VA_ARGS__)))
 # define FB_RELEASES(...)    __attribute__((release_capability(__VA_ARGS__)))
+# define FB_TRIES(...)       __attribute__((try_acquire_capability(true, __VA_ARGS__)))
 # define FB_REQUIRES(...)    __attribute__((requires_capability(__VA_ARGS__)))
 # define FB_NO_TSA           __attribute__((no_thread_safety_analysis))
 #else
 # define FB_CAPABILITY(name)
 # define FB_ACQUIRES(...)
 # define FB_RELEASES(...)
+# define FB_TRIES(...)
 # define FB_REQUIRES(...)
 # define FB_NO_TSA
 #endif

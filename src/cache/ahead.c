@@ -49,6 +49,7 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
 
     if (!read)
         return;
+    length = fb_min_u64(length, FB_READ_MAX); /* a larger block comes whole all the same */
     fb_files_ref(ahead->volume->cache->files, ahead->file, 1);
     fb_volume_enter(ahead->volume);
     fb_metric_add(&ahead->volume->cache->metrics, FB_CM_AHEAD_BYTES, length);

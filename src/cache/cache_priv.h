@@ -86,6 +86,7 @@ struct fb_cache {
     _Atomic uint64_t evictions;
 
     _Atomic int64_t drop_logged_ns; /* for fb_log_limited() */
+    _Atomic int64_t busy_until_ns;  /* disks were waited for in vain: nobody waits again before */
     struct fb_mutex admit_lock;
     struct fb_tier_place places[FB_TIERS_MAX];
 

@@ -24,6 +24,7 @@
 #define IDLE_NS     (500 * FB_NS_PER_MS)
 #define STEP_SEEDS  (UINT64_C(1) << 18)
 #define REST        3 /* times as long as a step of a long search takes */
+#define REST_MAX_NS (50 * FB_NS_PER_MS)
 #define FAILED_MAX  16u
 #define KNOWN_MAX   8u
 #define ARENA_MIN   (1u << 20)
@@ -366,7 +367,8 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
             else
                 rc = fb_seed_search_step(search, STEP_SEEDS);
             if (limit > FB_SEED_SMALL)
-                fb_sleep_ns(REST * (fb_now_ns() - start_ns));
+                fb_sleep_ns(
+                    (int64_t)fb_min_u64((uint64_t)(REST * (fb_now_ns() - start_ns)), REST_MAX_NS));
         }
     }
     if (rc >= 0 && fb_seed_search_state(search) == FB_SEED_BELIEVED) {
@@ -433,7 +435,7 @@ static void plan_all(struct dataset *d, const struct crowd *c)
             for (unsigned o = 0; o < d->orders; o++)
                 fb_names_free(fb_steal(d->names[o]));
             d->orders = 0;
-            if (dataset_list(d) < 0)
+            if (dataset_list(d) < 0 || !d->names[b->order]) /* the directory has changed */
                 return;
         }
         rc = plan_rank(d, c, b->rank);

@@ -98,7 +98,8 @@ static bool is_same(const struct fb_planned *a, const struct fb_planned *b)
            a->order.spec.split.rank == b->order.spec.split.rank;
 }
 
-/* Which place a plan gets: that of the one it replaces, a free one, that of the longest unused. */
+/* Which place a plan gets: that of the one it replaces, a free one, that of the longest unused, that
+ * of one whose source is not there. */
 static unsigned choose(const struct fb_epochs *e, const struct fb_planned *p) FB_REQUIRES(&e->lock)
 {
     unsigned best = FB_PLANS_MAX;
@@ -108,10 +109,14 @@ static unsigned choose(const struct fb_epochs *e, const struct fb_planned *p) FB
             return i;
     }
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
-        if (!e->taken[i])
+        if (!e->taken[i] && !e->waits[i])
             return i;
         if (e->plans[i] && (best == FB_PLANS_MAX ||
                             fb_planned_used_ns(e->plans[i]) < fb_planned_used_ns(e->plans[best])))
+            best = i;
+    }
+    for (unsigned i = 0; i < FB_PLANS_MAX && best == FB_PLANS_MAX; i++) {
+        if (!e->taken[i])
             best = i;
     }
     return best;
@@ -165,7 +170,8 @@ static int enlist(struct fb_epochs *e, struct fb_planned *p, bool is_saved)
         return -EBUSY;
     }
     retire(e, p->number);
-    e->taken[p->number] = true;
+    e->taken[p->number] = true; /* and nobody loads what stands in its file meanwhile */
+    e->waits[p->number] = false;
     fb_mutex_unlock(&e->lock);
     if (!is_saved)
         save(e, p);
@@ -364,6 +370,14 @@ static int resume(struct fb_epochs *e, unsigned number, uint16_t source)
     return rc;
 }
 
+/* Its file is not for others while there are free places. */
+static void wait_for_source(struct fb_epochs *e, unsigned number)
+{
+    fb_mutex_lock(&e->lock);
+    e->waits[number] = true;
+    fb_mutex_unlock(&e->lock);
+}
+
 static void resume_all(struct fb_epochs *e)
 {
     for (unsigned i = 0; i < FB_PLANS_MAX && e->dir_fd >= 0; i++) {
@@ -373,7 +387,7 @@ static void resume_all(struct fb_epochs *e)
         int rc;
 
         fb_mutex_lock(&e->lock);
-        is_here = e->plans[i] != NULL;
+        is_here = e->taken[i];
         fb_mutex_unlock(&e->lock);
         if (is_here)
             continue;
@@ -381,6 +395,8 @@ static void resume_all(struct fb_epochs *e)
         if (rc == 0) {
             if (find_source(e->cache, saved.uri, &source))
                 rc = resume(e, i, source);
+            else
+                wait_for_source(e, i);
             fb_saved_plan_clear(&saved);
         }
         if (rc == -EBADMSG) {

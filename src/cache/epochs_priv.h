@@ -76,6 +76,7 @@ struct fb_epochs {
     bool attached; /* look for saved plans */
     struct fb_planned *plans[FB_PLANS_MAX];
     bool taken[FB_PLANS_MAX];
+    bool waits[FB_PLANS_MAX]; /* saved, for a source that is not there */
     struct fb_list leaving;
     int64_t cut_ns; /* when the rings were begun to be emptied last */
     uint32_t queued;

@@ -123,9 +123,10 @@ static struct fetch *fetch_new(struct fb_piece *piece, struct fb_buffer *buffer)
     return f;
 }
 
-static void fetch_free(struct fetch *f)
+/* Its volume may be gone by now. */
+static void fetch_free(struct fb_cache *cache, struct fetch *f)
 {
-    fb_files_unref(f->volume->cache->files, f->file, 1);
+    fb_files_unref(cache->files, f->file, 1);
     fb_buffer_put(f->buffer);
     free(f);
 }
@@ -144,13 +145,13 @@ static void unpark_locked(struct fetch *f, struct fb_list *gone)
     fb_list_push_back(gone, &f->queue_link);
 }
 
-static void free_all(struct fb_list *gone)
+static void free_all(struct fb_cache *cache, struct fb_list *gone)
 {
     struct fb_list *it, *tmp;
 
     FB_LIST_FOREACH (it, tmp, gone) {
         fb_list_remove(it);
-        fetch_free(FB_LIST_ENTRY(it, struct fetch, queue_link));
+        fetch_free(cache, FB_LIST_ENTRY(it, struct fetch, queue_link));
     }
 }
 
@@ -206,9 +207,9 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
     }
     fb_mutex_unlock(&cache->fetch_lock);
     if (fresh)
-        fetch_free(fresh);
+        fetch_free(cache, fresh);
     served = !fb_list_empty(&gone);
-    free_all(&gone);
+    free_all(cache, &gone);
     if (answered)
         fb_piece_done(piece, 0, piece->outcome);
     if (served)
@@ -238,9 +239,13 @@ static void fetch_answer(struct fetch *f, int result)
     }
 }
 
+/* Twice as many may be parked (see park()): they leave what one read needs. */
 static uint32_t park_max(const struct fb_volume *volume)
 {
-    return volume->account->limit / 4;
+    uint32_t limit = volume->account->limit;
+    uint32_t one = FB_READ_MAX / volume->cache->config.block_bytes + 2;
+
+    return (uint32_t)fb_min_u64(limit / 4, limit > one ? (limit - one) / 2 : 0);
 }
 
 bool fb_fetch_may_park(struct fb_volume *volume, unsigned coming)
@@ -280,7 +285,7 @@ static bool park(struct fetch *f, uint64_t evictions)
             unpark_locked(FB_LIST_ENTRY(volume->parked.next, struct fetch, queue_link), &gone);
     }
     fb_mutex_unlock(&cache->fetch_lock);
-    free_all(&gone);
+    free_all(cache, &gone);
     return parked;
 }
 
@@ -310,7 +315,7 @@ void fb_fetch_unpark_key(struct fb_cache *cache, uint64_t key)
             unpark_locked(f, &gone);
     }
     fb_mutex_unlock(&cache->fetch_lock);
-    free_all(&gone);
+    free_all(cache, &gone);
 }
 
 void fb_fetch_unpark(struct fb_cache *cache, struct fb_volume *only, int64_t before_ns)
@@ -333,7 +338,7 @@ void fb_fetch_unpark(struct fb_cache *cache, struct fb_volume *only, int64_t bef
         }
     }
     fb_mutex_unlock(&cache->fetch_lock);
-    free_all(&gone);
+    free_all(cache, &gone);
 }
 
 /* The bytes are good and all who waited have them: keep them, unless the file is too young. */
@@ -351,7 +356,7 @@ static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_remove(&f->table_link);
     fb_mutex_unlock(&cache->fetch_lock);
-    fetch_free(f);
+    fetch_free(cache, f);
 }
 
 /* Whether what the record stands for is no longer there: another version, another kind of file, or
@@ -430,7 +435,7 @@ static void run_done(struct fb_source_job *job)
         if (verdicts[i] == 0)
             fetch_keep(run->fetches[i], keep, run->evictions);
         else
-            fetch_free(run->fetches[i]);
+            fetch_free(volume->cache, run->fetches[i]);
     }
     free(run);
     fb_source_job_put(job);
@@ -504,7 +509,7 @@ static void run_fail(struct run *run, int result)
 {
     for (unsigned i = 0; i < run->count; i++) {
         fetch_answer(run->fetches[i], result);
-        fetch_free(run->fetches[i]);
+        fetch_free(run->volume->cache, run->fetches[i]);
     }
 }
 
@@ -580,7 +585,7 @@ void fb_fetch_expire(struct fb_cache *cache, int64_t now_ns)
 
         fb_list_remove(it);
         fetch_answer(f, -ETIMEDOUT);
-        fetch_free(f);
+        fetch_free(cache, f);
         fb_volume_leave(volume);
     }
 }

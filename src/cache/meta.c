@@ -226,15 +226,14 @@ int64_t fb_meta_age_allowed(struct fb_volume *volume)
 }
 
 /* What was there when last seen: a source may need to ask less. */
-static void tell_known(struct fb_lookup *lookup, struct fb_source_job *job)
+static void tell_known(struct fb_volume *volume, bool revalidate, struct fb_source_job *job)
 {
-    struct fb_volume *volume = lookup->volume;
     struct fb_files *files = volume->cache->files;
     uint32_t file = fb_files_find(files, volume->id, job->path);
     struct fb_attr attr;
 
     if (file == FB_FILE_NONE) {
-        job->max_age_ns = lookup->revalidate ? 0 : fb_meta_age_allowed(volume);
+        job->max_age_ns = revalidate ? 0 : fb_meta_age_allowed(volume);
         return;
     }
     fb_files_attr(files, file, &attr);
@@ -250,8 +249,8 @@ static int ask(struct fb_lookup *lookup)
 {
     struct fb_volume *volume = lookup->volume;
     struct fb_cache *cache = volume->cache;
-    bool shared =
-        !lookup->revalidate && atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed) > 0;
+    bool revalidate = lookup->revalidate;
+    bool shared = !revalidate && atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed) > 0;
     struct question *q = fb_alloc(sizeof *q);
     char *path = fb_strdup(lookup->path);
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, lookup->path);
@@ -270,6 +269,11 @@ static int ask(struct fb_lookup *lookup)
                            .shared = shared};
     fb_list_init(&q->link);
     fb_list_init(&q->waiters);
+    job->caller = lookup->caller;
+    job->deadline_ns = lookup->deadline_ns;
+    job->done = stat_done;
+    job->arg = q;
+    fb_volume_enter(volume); /* left in stat_done */
     fb_mutex_lock(&cache->meta_lock);
     if (shared) {
         FB_LIST_FOREACH (it, tmp, bucket(volume, path)) {
@@ -282,19 +286,16 @@ static int ask(struct fb_lookup *lookup)
             fb_mutex_unlock(&cache->meta_lock);
             question_free(q);
             fb_source_job_put(job);
+            fb_volume_leave(volume);
             return 0;
         }
     }
     fb_list_push_back(bucket(volume, path), &q->link);
     fb_list_push_back(&q->waiters, &lookup->link);
     fb_mutex_unlock(&cache->meta_lock);
-    fb_volume_enter(volume); /* left in stat_done */
+    /* From here on the look-up may be over: its caller may have been killed. */
     fb_metric_add(&cache->metrics, FB_CM_STATS, 1);
-    tell_known(lookup, job);
-    job->caller = lookup->caller;
-    job->deadline_ns = lookup->deadline_ns;
-    job->done = stat_done;
-    job->arg = q;
+    tell_known(volume, revalidate, job);
     fb_source_submit(volume->source, job);
     return 0;
 }

@@ -495,11 +495,21 @@ void fb_cache_fill(struct fb_volume *volume, uint32_t file, const uint8_t *data,
     }
 }
 
+/* All items of a request wait for a disk that hangs as long as one does. */
+static int64_t patient_until(struct fb_cache *cache)
+{
+    int64_t now_ns = fb_now_ns();
+
+    if (now_ns < atomic_load_explicit(&cache->busy_until_ns, memory_order_relaxed))
+        return NO_PATIENCE_NS;
+    return now_ns + ADMIT_PATIENCE_NS;
+}
+
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions,
                     bool soon)
 {
     bool memory = fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
-    int64_t until_ns = soon && memory ? NO_PATIENCE_NS : fb_now_ns() + ADMIT_PATIENCE_NS;
+    int64_t until_ns = soon && memory ? NO_PATIENCE_NS : patient_until(cache);
     unsigned tiers = soon && memory ? 1 : fb_store_tiers(cache->store);
     struct fb_item fresh = *item;
     int rc = FB_STORE_FULL;
@@ -524,6 +534,9 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
             fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);
         return;
     }
+    if (until_ns != NO_PATIENCE_NS && (rc == FB_STORE_BUSY || rc == -EBUSY))
+        atomic_store_explicit(&cache->busy_until_ns, fb_now_ns() + ADMIT_PATIENCE_NS,
+                              memory_order_relaxed);
     fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
     if (fb_log_limited(&cache->drop_logged_ns))
         fb_log_warn("an item could not be kept: %s", rc < 0 ? fb_strerror(rc) : "disk is busy");
@@ -683,7 +696,9 @@ void fb_place_tick(struct fb_cache *cache)
         struct fb_tier *tier = fb_store_tier(cache->store, t);
         int64_t excess = fb_tier_excess(tier);
 
-        fb_mutex_lock(&cache->admit_lock);
+        /* Whoever has it may be waiting for a disk: not for this thread to wait for. */
+        if (!fb_mutex_try(&cache->admit_lock))
+            continue;
         free_dead(cache, t);
         for (int i = 0; i < EXCESS_PER_TICK && excess > 0; i++) {
             if (make_room(cache, t, fb_now_ns() + ADMIT_PATIENCE_NS) < 0)

@@ -233,7 +233,8 @@ static void wait_over(struct fb_buffer_wait *wait)
     fb_mutex_lock(&cache->fetch_lock);
     fb_list_remove(&read->link);
     fb_mutex_unlock(&cache->fetch_lock);
-    read->batched = false; /* it comes late */
+    read->batched = false;  /* it comes late */
+    read->may_wait = false; /* and on a thread that is not its caller's */
     if (read->wait_pool == cache->fetch_pool)
         want_medium_buffers(read);
     else
@@ -250,6 +251,8 @@ static int wait_is_over(struct fb_read *read, int64_t now_ns)
         return -EINTR;
     if (read->deadline_ns <= now_ns)
         return -ETIMEDOUT;
+    if (read->volume->leaving) /* and its source is gone */
+        return -ESHUTDOWN;
     if (read->wait_pool != read->volume->cache->fetch_pool)
         return 0;
     fb_source_stats(read->volume->source, &stats);

@@ -80,6 +80,25 @@ static void neighbours_share_a_request(void **state)
     let_go(f, file);
 }
 
+/* Blocks larger than one read. */
+static void large_blocks(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_warm warm;
+    uint32_t file;
+
+    f->config.block_bytes = 2 * MIB;
+    f->config.memory_bytes = 400 * MIB;
+    open_cache(f);
+    assert_int_equal(fb_cache_warm(f->volume, "large", false, &warm), 0);
+    assert_int_equal(warm.bytes, 40 * MIB);
+    assert_int_equal(warm.fetched_bytes, 40 * MIB);
+    file = look_up(f, "large");
+    for (uint64_t at = 0; at < 40 * MIB; at += MIB)
+        expect_range(f, file, 40 * MIB, 3, at, MIB);
+    let_go(f, file);
+}
+
 struct reader {
     struct fixture *f;
     uint64_t size;
@@ -448,6 +467,7 @@ int main(void)
         CASE(bytes_are_the_sources),
         CASE(a_small_read_fetches_one_block),
         CASE(neighbours_share_a_request),
+        CASE(large_blocks),
         CASE(one_fetch_however_many_wait),
         CASE(more_readers_than_buffers),
         CASE(a_changed_file_is_a_new_one),

@@ -47,7 +47,8 @@ static int warm_blocks(struct fb_volume *volume, uint32_t file, uint64_t size, u
         }
         if (check)
             continue;
-        rc = fetch(volume, file, at, length, scratch);
+        /* Any part of an item brings all of it. */
+        rc = fetch(volume, file, at, (uint32_t)fb_min_u64(length, FB_READ_MAX), scratch);
         if (rc == 0)
             ret_warm->fetched_bytes += length;
         if (rc == 0 && is_there_soon(volume, file, block))

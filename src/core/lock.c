@@ -108,6 +108,16 @@ FB_NO_TSA void fb_mutex_lock(struct fb_mutex *m)
     FB_ASSERT(rc == 0);
 }
 
+FB_NO_TSA bool fb_mutex_try(struct fb_mutex *m)
+{
+    int rc = pthread_mutex_trylock(&m->mutex);
+
+    FB_ASSERT(rc == 0 || rc == EBUSY);
+    if (rc == 0)
+        held_push(m);
+    return rc == 0;
+}
+
 FB_NO_TSA void fb_mutex_unlock(struct fb_mutex *m)
 {
     int rc;

@@ -73,6 +73,7 @@ struct fb_cond {
 void fb_mutex_init(struct fb_mutex *m, enum fb_lock_rank rank);
 void fb_mutex_destroy(struct fb_mutex *m);
 void fb_mutex_lock(struct fb_mutex *m) FB_ACQUIRES(m);
+bool fb_mutex_try(struct fb_mutex *m) FB_TRIES(m); /* false: somebody has it */
 void fb_mutex_unlock(struct fb_mutex *m) FB_RELEASES(m);
 
 void fb_cond_init(struct fb_cond *c);

@@ -15,6 +15,8 @@
 #include "core/mem.h"
 #include "store/store_priv.h"
 
+#define OPENING_NS (2 * FB_NS_PER_S) /* for another thread that opens a segment */
+
 /* ---- DYING, FREE ---- */
 
 bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg, enum fb_segment_state from)
@@ -244,10 +246,8 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb
     struct fb_segment *seg = NULL;
     int rc;
 
-    if (t->opening) {
-        fb_cond_wait(&t->cond, &t->lock, FB_NEVER_NS);
-        return 0;
-    }
+    if (t->opening)
+        return fb_cond_wait(&t->cond, &t->lock, fb_now_ns() + OPENING_NS) ? 0 : FB_STORE_BUSY;
     t->opening = true;
     fb_mutex_unlock(&t->lock);
     rc = open_segment(store, t, length, &seg);
@@ -319,10 +319,11 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
 void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on)
 {
     struct fb_store_tier *t = &store->tiers[tier];
+    int64_t until_ns = fb_now_ns() + OPENING_NS;
 
     fb_mutex_lock(&t->lock);
     t->set_aside = on;
-    while (on && t->opening)
-        fb_cond_wait(&t->cond, &t->lock, FB_NEVER_NS);
+    while (on && t->opening && fb_cond_wait(&t->cond, &t->lock, until_ns))
+        continue;
     fb_mutex_unlock(&t->lock);
 }
