@@ -1,6 +1,5 @@
 /*
- * cli/unmount.h - removing a mount without its daemon: the kernel's way for root, fusermount3's for
- * everybody else.
+ * cli/unmount.h - removing a mount without its daemon, with a sentence where that fails.
  */
 #ifndef FB_CLI_UNMOUNT_H
 #define FB_CLI_UNMOUNT_H

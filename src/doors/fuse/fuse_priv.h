@@ -497,8 +497,6 @@ FB_MUST_CHECK int fb_mountpoint_prepare(const struct fb_mount_config *config, ch
                                         struct fb_error *err);
 /* True when the file system `dev` is what stands on the mount point. */
 bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev);
-/* -EBUSY when in use and not lazy. */
-FB_MUST_CHECK int fb_mountpoint_unmount(const char *mountpoint, bool lazy);
 void fb_mountpoint_set_read_ahead(dev_t dev);
 
 /* ---- operations ---- */

@@ -209,7 +209,7 @@ int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
     rc = go_live(mount, err);
     if (rc < 0) {
         /* The threads that run answer what the kernel asks on its way out. */
-        if (fb_mountpoint_unmount(mount->config.mountpoint, true) < 0)
+        if (fb_mount_remove(mount->config.mountpoint, true) < 0)
             fb_log_warn("%s: cannot unmount", mount->config.mountpoint);
         return wind_down(mount) == FB_MOUNT_STUCK ? FB_MOUNT_STUCK : rc;
     }
@@ -225,9 +225,9 @@ int fb_mount_stop(struct fb_mount *mount, bool force)
     /* By path, so only while it is ours that stands there. */
     if (fb_mountpoint_is_mounted(mountpoint, mount->dev)) {
         atomic_store_explicit(&mount->stopping, true, memory_order_release);
-        rc = fb_mountpoint_unmount(mountpoint, false);
+        rc = fb_mount_remove(mountpoint, false);
         if (rc == -EBUSY && force)
-            rc = fb_mountpoint_unmount(mountpoint, true);
+            rc = fb_mount_remove(mountpoint, true);
         if (rc < 0 && !force) {
             atomic_store_explicit(&mount->stopping, false, memory_order_release);
             return rc;

@@ -77,6 +77,10 @@ bool fb_mount_is_dead(const char *mountpoint);
 /* Removes the mount that a dead daemon has left there, if there is one. */
 FB_MUST_CHECK int fb_mount_clear(const char *mountpoint, struct fb_error *err);
 
+/* Removes the mount that stands there, whoever serves it: the kernel's way for those who may, else
+ * fusermount3's. None there is fine. -EBUSY when it is in use and not `lazy`. */
+FB_MUST_CHECK int fb_mount_remove(const char *mountpoint, bool lazy);
+
 /* After fb_cache_evict(): waits, a few seconds at most, until the kernel has forgotten it, too. */
 void fb_mount_flush(struct fb_mount *mount);
 

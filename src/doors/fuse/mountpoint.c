@@ -74,7 +74,7 @@ static bool run_fusermount(const char *mountpoint, bool lazy)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-int fb_mountpoint_unmount(const char *mountpoint, bool lazy)
+int fb_mount_remove(const char *mountpoint, bool lazy)
 {
     struct mounted m;
 
@@ -139,7 +139,7 @@ static int remove_dead(const char *mountpoint, struct fb_error *err)
                                 "%s is a dead mount of another program: unmount it first",
                                 mountpoint);
         fb_log_info("%s: removing the mount of a daemon that died", mountpoint);
-        if (fb_mountpoint_unmount(mountpoint, true) < 0)
+        if (fb_mount_remove(mountpoint, true) < 0)
             break;
     }
     return fb_error_set(err, -ENOTCONN,
