@@ -20,6 +20,11 @@ static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_
 
 #define ENGINE_DEPTH     128
 #define SAVE_PATIENCE_NS (5 * FB_NS_PER_S)
+/* Smaller caches are not worth the measuring. */
+#define MEASURED_MIN  (4ULL << 30)
+#define MEASURE_BYTES (32ULL << 20)
+/* From here on deep queues of reads at random cost less than a data set written every epoch. */
+#define RANDOM_GOOD 0.6
 
 void fb_cache_config_defaults(struct fb_cache_config *config)
 {
@@ -98,9 +103,6 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
                                 .files_bytes = cache->budget.files_bytes};
     int rc, logged;
 
-    rc = fb_engine_create(cache->config.engine, ENGINE_DEPTH, &cache->engine);
-    if (rc < 0)
-        return fb_error_set(err, rc, "cannot start the I/O engine: %s", fb_strerror(rc));
     rc = fb_buffer_pool_create(cache->budget.fetch_buffers, buffer_bytes, &cache->fetch_pool);
     if (rc == 0)
         rc = fb_buffer_pool_create(cache->budget.medium_buffers, buffer_bytes, &cache->medium_pool);
@@ -146,6 +148,34 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     return rc < 0 ? fb_error_set(err, rc, "cannot start the cache: %s", fb_strerror(rc)) : 0;
 }
 
+/* Turns FB_EPOCH_LOG_AUTO into what the disks say: one that is bad at random reads is enough, as
+ * items are spread over all. A disk that cannot be measured is taken for a good one. */
+static int choose_log(struct fb_cache *cache, struct fb_error *err)
+{
+    struct fb_cache_config *c = &cache->config;
+    bool slow = false;
+    int rc = fb_engine_create(c->engine, ENGINE_DEPTH, &cache->engine);
+
+    if (rc < 0)
+        return fb_error_set(err, rc, "cannot start the I/O engine: %s", fb_strerror(rc));
+    for (unsigned i = 0; i < c->cache_dir_count && c->cache_bytes >= MEASURED_MIN; i++) {
+        struct fb_disk_speed *s = &cache->speeds[i];
+
+        if (fb_disk_speed(cache->engine, c->cache_dirs[i], MEASURE_BYTES, s) == 0)
+            slow = slow || (double)s->random < RANDOM_GOOD * (double)s->sequential;
+    }
+    if (c->epoch_log == FB_EPOCH_LOG_AUTO)
+        c->epoch_log = slow ? FB_EPOCH_LOG_ON : FB_EPOCH_LOG_OFF;
+    return 0;
+}
+
+bool fb_cache_disk_speed(const struct fb_cache *cache, unsigned dir,
+                         struct fb_disk_speed *ret_speed)
+{
+    *ret_speed = cache->speeds[dir];
+    return ret_speed->sequential > 0;
+}
+
 int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_cache,
                   struct fb_error *err)
 {
@@ -169,7 +199,9 @@ int fb_cache_open(const struct fb_cache_config *config, struct fb_cache **ret_ca
         fb_list_init(&cache->fetches[i]);
     for (unsigned i = 0; i < FB_LOOKUP_BUCKETS; i++)
         fb_list_init(&cache->lookups[i]);
-    rc = fb_budget_plan(config, &cache->budget, err);
+    rc = choose_log(cache, err);
+    if (rc == 0)
+        rc = fb_budget_plan(&cache->config, &cache->budget, err);
     if (rc == 0)
         rc = open_parts(cache, err);
     if (rc < 0) {

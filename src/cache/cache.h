@@ -33,6 +33,7 @@
 #include "proto/access.h"
 #include "proto/file.h"
 #include "source/source.h"
+#include "store/speed.h"
 #include "store/store.h"
 #include "stream/streams.h"
 
@@ -151,6 +152,12 @@ FB_MUST_CHECK int fb_cache_open(const struct fb_cache_config *config, struct fb_
 /* All volumes are detached. What DRAM holds moves into free room below, for a few seconds at most.
  * Bounded in time, also when a source hangs. */
 void fb_cache_close(struct fb_cache *cache);
+
+/* Whether epochs are laid out on disk; how fast the disk of a cache directory reads, when that was
+ * measured. */
+bool fb_cache_lays_out(const struct fb_cache *cache);
+FB_MUST_CHECK bool fb_cache_disk_speed(const struct fb_cache *cache, unsigned dir,
+                                       struct fb_disk_speed *ret_speed);
 
 struct fb_store *fb_cache_store(struct fb_cache *cache);
 struct fb_files *fb_cache_files(struct fb_cache *cache);

@@ -58,6 +58,7 @@ struct fb_tier_place {
 struct fb_cache {
     struct fb_cache_config config;
     struct fb_budget budget;
+    struct fb_disk_speed speeds[FB_TIER_DIRS_MAX];
     struct fb_metrics metrics;
     struct fb_engine *engine;
     struct fb_buffer_pool *fetch_pool;

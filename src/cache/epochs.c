@@ -750,6 +750,11 @@ static bool wants_log(struct fb_cache *cache)
            fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
 }
 
+bool fb_cache_lays_out(const struct fb_cache *cache)
+{
+    return cache->epochs->log != NULL;
+}
+
 int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
 {
     struct fb_epochs *e = fb_alloc(sizeof *e);

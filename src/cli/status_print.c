@@ -201,10 +201,21 @@ static void print_tier(FILE *out, const json_t *tier)
             format_count(items, number(tier, "items")), format_count(hits, number(tier, "hits")));
 }
 
+static void print_disk(FILE *out, const json_t *disk)
+{
+    char sequential[FB_UNITS_TEXT_MAX], at_random[FB_UNITS_TEXT_MAX];
+
+    fputs("  disk     ", out);
+    print_path(out, disk, "dir");
+    fprintf(out, "  reads %s/s in sequence, %s/s at random\n",
+            fb_format_size(sequential, number(disk, "sequential_bytes_per_second")),
+            fb_format_size(at_random, number(disk, "random_bytes_per_second")));
+}
+
 void cli_print_daemon(FILE *out, const json_t *daemon)
 {
     size_t i;
-    json_t *tier;
+    json_t *tier, *disk;
 
     print_head(out, daemon);
     print_mounts(out, json_object_get(daemon, "mounts"));
@@ -214,4 +225,10 @@ void cli_print_daemon(FILE *out, const json_t *daemon)
     {
         print_tier(out, tier);
     }
+    json_array_foreach(json_object_get(daemon, "disks"), i, disk)
+    {
+        print_disk(out, disk);
+    }
+    if (json_is_true(json_object_get(daemon, "epoch_log")))
+        fputs("  epochs   of plans are laid out on disk\n", out);
 }

@@ -29,6 +29,9 @@ static const struct fb_status_field fields[] = {
      "room; taken by segments' records; of these, still wanted"},
     {"tiers[].items, segments, slots", "items held; segments in use; segments there is room for"},
     {"tiers[].hits, hit_bytes", "reads answered from this tier"},
+    {"disks[].dir, sequential_bytes_per_second, random_bytes_per_second",
+     "how fast the disk of a cache directory reads, where it was measured"},
+    {"epoch_log", "whether epochs of plans are laid out on disk"},
     {"mounts[].source, mountpoint, consistency", "the mount"},
     {"mounts[].state", "live, or changing: being mounted or unmounted"},
     {"mounts[].health", "of the source: up, suspect or down"},
@@ -226,6 +229,25 @@ static json_t *settings_json(const struct fb_config *config)
     return settings;
 }
 
+static json_t *disks_json(const struct fb_status *s)
+{
+    json_t *disks = json_array();
+
+    for (unsigned i = 0; i < s->config->dir_count; i++) {
+        struct fb_disk_speed speed;
+        json_t *disk;
+
+        if (!fb_cache_disk_speed(s->cache, i, &speed))
+            continue;
+        disk = json_object();
+        set(disk, "dir", fb_wire_path(s->config->dirs[i]));
+        set(disk, "sequential_bytes_per_second", count(speed.sequential));
+        set(disk, "random_bytes_per_second", count(speed.random));
+        json_array_append_new(disks, disk);
+    }
+    return disks;
+}
+
 json_t *fb_status_json(const struct fb_status *status)
 {
     struct fb_store *store = fb_cache_store(status->cache);
@@ -252,6 +274,8 @@ json_t *fb_status_json(const struct fb_status *status)
     for (unsigned i = 0; i < fb_store_tiers(store); i++)
         json_array_append_new(tiers, tier_json(status, i));
     set(object, "tiers", tiers);
+    set(object, "disks", disks_json(status));
+    set(object, "epoch_log", json_boolean(fb_cache_lays_out(status->cache)));
     fb_mounts_visit(status->mounts, add_mount, mounts);
     set(object, "mounts", mounts);
     if (status->shares)
