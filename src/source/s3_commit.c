@@ -17,20 +17,20 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "source/s3_file.h"
+#include "source/s3_verify.h"
 
 #define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
 
 /* What is still at hand need not be fetched when somebody reads it. */
 static void give_bytes(struct fb_s3_file *file, struct fb_source_job *job)
 {
-    if (file->size == 0 || file->attr.version.size != file->size)
+    if (file->size == 0 || !file->etag[0] || file->replaced)
         return;
     if (file->sent > 0) {
         if (file->whole_len == file->size) {
             job->data = fb_steal(file->whole);
             job->data_len = file->whole_len;
         }
-        fb_s3_file_drop_whole(file);
         return;
     }
     job->data = malloc((size_t)file->size);
@@ -47,6 +47,7 @@ static void commit_end(struct fb_s3_file *file, int result)
     fb_s3_file_live_attr(file, &op->base.job->attr);
     if (result == 0)
         give_bytes(file, op->base.job);
+    fb_s3_file_drop_whole(file);
     fb_s3_op_end(&op->base, result);
     fb_s3_file_pump(file);
 }
@@ -57,8 +58,11 @@ static void looked(struct fb_s3_look *look)
     struct fb_s3_file *file = op->file;
 
     op->looking = false;
-    /* The source has the bytes. Who cannot see them now sees them later. */
+    /* The source has the bytes. Who cannot see them now sees them later. What is there may be
+     * another's by now, as long as ours perhaps: our bytes are none of that version. */
     if (look->result == 0 && S_ISREG(look->attr.mode)) {
+        file->replaced =
+            strcmp(look->etag, file->etag) != 0 || look->attr.version.size != file->size;
         file->attr = look->attr;
         memcpy(file->etag, look->etag, sizeof file->etag);
     }
@@ -71,6 +75,7 @@ static void committed(struct fb_s3_file *file, const char *etag)
 
     file->dirty = false;
     file->existed = true;
+    file->replaced = false;
     fb_s3_file_attr(file->s3, file->key, file->size, fb_wall_ns(), etag, &file->attr);
     snprintf(file->etag, sizeof file->etag, "%s", etag);
     op->looking = true;
@@ -100,6 +105,7 @@ static void put_done(struct fb_s3_call *call)
 static void complete_done(struct fb_s3_call *call)
 {
     struct fb_s3_file *file = call->arg;
+    char etag[FB_S3_ETAG_MAX + 1];
     int r = call->result;
 
     file->call_out = false;
@@ -114,7 +120,10 @@ static void complete_done(struct fb_s3_call *call)
     }
     file->upload = FB_S3_UPLOAD_OVER;
     fb_s3_strike_out(file->s3, file->ticket);
-    committed(file, call->answer->etag);
+    /* Ceph does not tell. */
+    if (!call->answer->etag[0])
+        fb_s3_etag_of_parts(file->etags, file->part_count, etag);
+    committed(file, call->answer->etag[0] ? call->answer->etag : etag);
 }
 
 static int complete(struct fb_s3_file *file)

@@ -38,6 +38,7 @@ struct fb_s3_file {
     uint32_t process; /* who opened it */
     bool existed;     /* there is an object of that key */
     bool dirty;       /* what was written is not in it */
+    bool replaced;    /* the object is another's by now */
     bool unlinked;
     bool killed;         /* its writer was */
     bool copy_old;       /* the first part is the object as it was */

@@ -5,6 +5,7 @@
 #include "source/s3_verify.h"
 
 #include <openssl/evp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "source/s3_crc.h"
@@ -55,4 +56,23 @@ bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, 
     if (!headers->encrypted && fb_s3_etag_md5(headers->etag, md5))
         return digest_is(EVP_md5(), iov, count, md5, sizeof md5);
     return true;
+}
+
+void fb_s3_etag_of_parts(char (*etags)[FB_S3_ETAG_MAX + 1], unsigned count,
+                         char ret_etag[FB_S3_ETAG_MAX + 1])
+{
+    uint8_t md5[16], digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    bool done = ctx && EVP_DigestInit_ex(ctx, EVP_md5(), NULL);
+
+    ret_etag[0] = '\0';
+    for (unsigned i = 0; i < count && done; i++)
+        done = fb_s3_etag_md5(etags[i], md5) && EVP_DigestUpdate(ctx, md5, sizeof md5);
+    done = done && EVP_DigestFinal_ex(ctx, digest, &length) && length == sizeof md5;
+    EVP_MD_CTX_free(ctx);
+    for (unsigned i = 0; i < length && done; i++)
+        sprintf(ret_etag + 2 * i, "%02x", digest[i]);
+    if (done)
+        sprintf(ret_etag + 2 * (size_t)length, "-%u", count);
 }

@@ -13,4 +13,8 @@
  * tell it by. */
 bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count);
 
+/* The ETag that S3 gives to an upload of parts with these; "" when they are no MD5s. */
+void fb_s3_etag_of_parts(char (*etags)[FB_S3_ETAG_MAX + 1], unsigned count,
+                         char ret_etag[FB_S3_ETAG_MAX + 1]);
+
 #endif

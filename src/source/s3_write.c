@@ -238,12 +238,12 @@ void fb_s3_pread(struct fb_s3 *s3, struct fb_source_job *job)
     struct fb_s3_file *file = fb_s3_file_at(job->handle);
     uint64_t at = job->offset;
 
-    if (at < file->sent && at < file->size && !file->dirty && file->existed) {
+    if (at < file->sent && at < file->size && !file->dirty && file->existed && !file->replaced) {
         fb_s3_read_object(s3, job, file->key, &file->attr.version);
         return;
     }
     if (at < file->sent) {
-        fb_source_job_finish(job, -ENOTSUP);
+        fb_source_job_finish(job, file->replaced && !file->dirty ? -ESTALE : -ENOTSUP);
         return;
     }
     job->bytes = 0;
