@@ -190,16 +190,24 @@ static void run(struct fb_s3 *s3, struct fb_source_job *job)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void cancel_ops(struct fb_s3 *s3, bool all)
+static struct fb_s3_op *to_cancel(const struct fb_s3 *s3, bool all)
 {
-    struct fb_list *it, *tmp;
-
-    FB_LIST_FOREACH (it, tmp, &s3->ops) {
+    for (struct fb_list *it = s3->ops.next; it != &s3->ops; it = it->next) {
         struct fb_s3_op *op = FB_LIST_ENTRY(it, struct fb_s3_op, link);
 
         if (all || fb_source_job_expired(op->job))
-            op->cancel(op);
+            return op;
     }
+    return NULL;
+}
+
+/* From the front each time: the end of one may be that of others, which waited for it. */
+static void cancel_ops(struct fb_s3 *s3, bool all)
+{
+    struct fb_s3_op *op;
+
+    while ((op = to_cancel(s3, all)))
+        op->cancel(op);
 }
 
 static void maybe_stop(struct fb_s3 *s3)
