@@ -158,7 +158,7 @@ void fb_s3_commit_step(struct fb_s3_file *file)
 {
     int r = file->error;
 
-    if (file->call_out || file->commit->looking || !fb_list_empty(&file->writes))
+    if (file->call_out || file->commit->looking || fb_s3_file_is_awaited(file))
         return;
     if (r == 0 && file->sent == 0 && file->upload == FB_S3_UPLOAD_NONE) {
         file->call = (struct fb_s3_call){
@@ -235,5 +235,6 @@ void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
         return;
     op->file = file;
     file->commit = op;
+    file->commits++;
     fb_s3_commit_step(file);
 }

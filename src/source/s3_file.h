@@ -63,8 +63,9 @@ struct fb_s3_file {
     unsigned part_count, parts_room;
     struct fb_list parts; /* on their way */
     unsigned parts_out;
-    struct fb_list writes; /* that wait for room */
+    struct fb_list writes; /* that wait for room, or for the commit before them */
     struct fb_s3_commit_op *commit;
+    uint64_t commits; /* so far, with that one */
 };
 
 struct fb_s3_part {
@@ -91,6 +92,8 @@ void fb_s3_file_live_attr(const struct fb_s3_file *file, struct fb_attr *ret_att
 /* Something has happened: whoever waits for it goes on. */
 void fb_s3_file_pump(struct fb_s3_file *file);
 FB_MUST_CHECK int fb_s3_file_make_room(struct fb_s3_file *file, size_t need);
+/* A write waits that came before the commit under way. */
+bool fb_s3_file_is_awaited(const struct fb_s3_file *file);
 
 /* ---- s3_upload.c ---- */
 

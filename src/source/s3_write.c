@@ -22,6 +22,7 @@ struct write_op {
     struct fb_s3_op base;
     struct fb_list link; /* among those that wait */
     uint64_t offset, done;
+    uint64_t behind; /* the commit that was under way, by its number; 0: none was */
 };
 
 static uint64_t part_bytes(const struct fb_s3_file *file)
@@ -85,6 +86,10 @@ static int64_t put(struct fb_s3_file *file, uint64_t offset, const char *data, u
 
     if (file->error < 0)
         return file->error;
+    if (file->upload == FB_S3_UPLOAD_OVER) {
+        fb_log_warn("%s: written after fsync had completed it; open it anew", file->key);
+        return -EIO;
+    }
     if (offset < file->sent)
         return -ENOTSUP;
     r = flush_full(file);
@@ -135,6 +140,17 @@ static uint64_t iov_at(const struct fb_source_job *job, uint64_t done, const cha
     return 0;
 }
 
+static bool is_behind(const struct fb_s3_file *file, const struct write_op *op)
+{
+    return file->commit && op->behind == file->commits;
+}
+
+bool fb_s3_file_is_awaited(const struct fb_s3_file *file)
+{
+    return !fb_list_empty(&file->writes) &&
+           !is_behind(file, FB_LIST_ENTRY(file->writes.next, struct write_op, link));
+}
+
 /* True when it has ended. */
 static bool go_on_writing(struct fb_s3_file *file, struct write_op *op)
 {
@@ -143,7 +159,8 @@ static bool go_on_writing(struct fb_s3_file *file, struct write_op *op)
     uint64_t left;
     int error = 0;
 
-    if (file->commit)
+    /* What came before a commit is part of it, and what came after waits for its end. */
+    if (is_behind(file, op))
         return false;
     if (op->done == 0)
         op->offset = job->flags & FB_WRITE_APPEND ? file->size : job->offset;
@@ -179,27 +196,24 @@ static bool go_on_writing(struct fb_s3_file *file, struct write_op *op)
 static void write_cancel(struct fb_s3_op *base)
 {
     struct write_op *op = FB_CONTAINER_OF(base, struct write_op, base);
+    struct fb_s3_file *file = fb_s3_file_at(base->job->handle);
 
     /* Part of it may be in the buffer: what comes of the file nobody can tell. */
-    fb_s3_file_fail(fb_s3_file_at(base->job->handle), -EIO);
+    fb_s3_file_fail(file, -EIO);
     fb_list_remove(&op->link);
     fb_s3_op_end(base, -ETIMEDOUT);
+    fb_s3_file_pump(file);
 }
 
 static void begin_write(struct fb_s3 *s3, struct fb_source_job *job)
 {
     struct fb_s3_file *file = fb_s3_file_at(job->handle);
-    struct write_op *op;
+    struct write_op *op = fb_s3_op_new(s3, job, sizeof *op, write_cancel);
 
-    if (file->upload == FB_S3_UPLOAD_OVER && file->error == 0) {
-        fb_log_warn("%s: written after fsync had completed it; open it anew", file->key);
-        fb_source_job_finish(job, -EIO);
-        return;
-    }
-    op = fb_s3_op_new(s3, job, sizeof *op, write_cancel);
     if (!op)
         return;
     fb_list_init(&op->link);
+    op->behind = file->commit ? file->commits : 0;
     if (!fb_list_empty(&file->writes) || !go_on_writing(file, op))
         fb_list_push_back(&file->writes, &op->link);
 }

@@ -26,6 +26,7 @@ struct fb_test_server {
     char url[64];
     fb_test_answer_fn *answer;
     void *arg;
+    char headers[512]; /* of this answer, with their ends; filled in by `answer` */
     pthread_t thread;
     _Atomic bool stop;
 };
@@ -55,7 +56,7 @@ static inline void fb_test_receive(int fd, char *request, size_t size)
 static inline void *fb_test_server_run(void *arg)
 {
     struct fb_test_server *server = arg;
-    static char request[65536], body[65536], head[256];
+    static char request[65536], body[65536], head[1024];
 
     while (!atomic_load(&server->stop)) {
         struct pollfd poller = {.fd = server->listener, .events = POLLIN};
@@ -67,11 +68,12 @@ static inline void *fb_test_server_run(void *arg)
         if (fd < 0)
             continue;
         fb_test_receive(fd, request, sizeof request);
-        body[0] = '\0';
+        body[0] = server->headers[0] = '\0';
         status = server->answer(server->arg, request, body, sizeof body);
         if (status) {
-            snprintf(head, sizeof head,
-                     "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status,
+            snprintf(head, sizeof head, "HTTP/1.1 %d X\r\n%s%s%zu\r\nConnection: close\r\n\r\n",
+                     status, server->headers,
+                     strstr(server->headers, "Content-Length") ? "X-Sent: " : "Content-Length: ",
                      strlen(body));
             (void)!send(fd, head, strlen(head), MSG_NOSIGNAL);
             (void)!send(fd, body, strlen(body), MSG_NOSIGNAL);
