@@ -52,6 +52,41 @@ void fb_s3_keep_parent(struct fb_s3 *s3, const char *key)
         fb_s3_keep_dir(s3, parent);
 }
 
+/* ---- holds ----------------------------------------------------------------------------------- */
+
+bool fb_s3_is_at_or_below(const char *key, const char *top)
+{
+    size_t len = strlen(top);
+
+    if (len > 0 && top[len - 1] == '/')
+        len--;
+    return strncmp(key, top, len) == 0 && (key[len] == '\0' || key[len] == '/');
+}
+
+void fb_s3_hold(struct fb_s3 *s3, struct fb_s3_hold *hold, const char *key)
+{
+    hold->key = key;
+    fb_list_push_back(&s3->holds, &hold->link);
+}
+
+void fb_s3_let_go(struct fb_s3 *s3, struct fb_s3_hold *hold)
+{
+    if (!hold->key)
+        return;
+    hold->key = NULL;
+    fb_list_remove(&hold->link);
+    fb_s3_pump_files(s3);
+}
+
+bool fb_s3_is_held(const struct fb_s3 *s3, const char *key)
+{
+    for (const struct fb_list *it = s3->holds.next; it != &s3->holds; it = it->next) {
+        if (fb_s3_is_at_or_below(key, FB_LIST_ENTRY(it, struct fb_s3_hold, link)->key))
+            return true;
+    }
+    return false;
+}
+
 /* ---- one object, one request ----------------------------------------------------------------- */
 
 struct one_op {
@@ -145,6 +180,10 @@ void fb_s3_mknod(struct fb_s3 *s3, struct fb_source_job *job)
     op = one_new(s3, job, S_ISDIR(job->mode));
     if (!op)
         return;
+    if (fb_s3_is_held(s3, op->key)) {
+        fb_s3_op_end(&op->base, -EBUSY);
+        return;
+    }
     if (S_ISDIR(job->mode) && fb_s3_kept_has(s3, op->key))
         fb_s3_unkeep_dir(s3, op->key);
     one_send(op, FB_S3_PUT, made);
@@ -171,11 +210,11 @@ static void rmdir_cancel(struct fb_s3_op *base)
     fb_s3_op_end(base, -ETIMEDOUT);
 }
 
-static int rmdir_key(struct fb_s3_walk *walk, const char *key, uint64_t size)
+static int rmdir_key(struct fb_s3_walk *walk, const char *key, const struct fb_s3_xml_entry *entry)
 {
     struct rmdir_op *op = FB_CONTAINER_OF(walk, struct rmdir_op, walk);
 
-    (void)size;
+    (void)entry;
     if (strcmp(key, op->key) == 0)
         op->marker = true;
     else

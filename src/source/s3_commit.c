@@ -158,7 +158,8 @@ void fb_s3_commit_step(struct fb_s3_file *file)
 {
     int r = file->error;
 
-    if (file->call_out || file->commit->looking || fb_s3_file_is_awaited(file))
+    if (file->call_out || file->commit->looking || fb_s3_file_is_awaited(file) ||
+        fb_s3_is_held(file->s3, file->key))
         return;
     if (r == 0 && file->sent == 0 && file->upload == FB_S3_UPLOAD_NONE) {
         file->call = (struct fb_s3_call){

@@ -278,6 +278,26 @@ bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key)
     return false;
 }
 
+/* The path of a job leads to where its key lies, below the same prefix. */
+static bool is_put(const struct fb_s3 *s3, const struct fb_source_job *job, const char *key)
+{
+    return (job->op == FB_SOURCE_MKNOD ||
+            (job->op == FB_SOURCE_SETATTR && (job->set & FB_SET_SIZE))) &&
+           job->path && fb_s3_is_at_or_below(job->path, key + strlen(s3->prefix));
+}
+
+bool fb_s3_is_appearing(const struct fb_s3 *s3, const char *key)
+{
+    for (const struct fb_list *it = s3->ops.next; it != &s3->ops; it = it->next) {
+        const struct fb_source_job *job = FB_LIST_ENTRY(it, struct fb_s3_op, link)->job;
+
+        if (is_put(s3, job, key) || (job->op == FB_SOURCE_COMMIT &&
+                                     fb_s3_is_at_or_below(fb_s3_file_at(job->handle)->key, key)))
+            return true;
+    }
+    return false;
+}
+
 int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to)
 {
     struct fb_s3_file *file = find(s3, from);

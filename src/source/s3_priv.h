@@ -52,6 +52,7 @@ struct fb_s3 {
     struct fb_list ops;
     struct fb_list dirs;
     struct fb_list files;
+    struct fb_list holds;
     struct fb_s3_kept *kept;
     struct fb_s3_seen *seen;
     uint64_t upload_bytes; /* buffered by files */
@@ -183,8 +184,21 @@ void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id, uint6
 FB_MUST_CHECK int fb_s3_find_left(struct fb_s3 *s3);
 void fb_s3_abort_left(struct fb_s3 *s3);
 void fb_s3_orphan_done(struct fb_s3 *s3);
-/* Memory has become free. */
+/* Memory has become free, or a key. */
 void fb_s3_pump_files(struct fb_s3 *s3);
+
+/* s3_change.c: what stands at a key, and below it, is being taken away: until the hold is let go
+ * nothing appears there, lest it be taken, too. */
+struct fb_s3_hold {
+    struct fb_list link;
+    const char *key;
+};
+
+void fb_s3_hold(struct fb_s3 *s3, struct fb_s3_hold *hold, const char *key);
+void fb_s3_let_go(struct fb_s3 *s3, struct fb_s3_hold *hold); /* of one not held: nothing */
+bool fb_s3_is_held(const struct fb_s3 *s3, const char *key);
+/* `key` is `top`, with or without its last '/', or lies below it. */
+bool fb_s3_is_at_or_below(const char *key, const char *top);
 
 /* SETATTR of the size, by handle; FB_S3_BEGUN: the job is answered later. */
 #define FB_S3_BEGUN 1
@@ -193,6 +207,8 @@ FB_MUST_CHECK int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *jo
 bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key);
 /* Some file is being written whose key begins with that. */
 bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key);
+/* What was written is about to appear there, or below. */
+bool fb_s3_is_appearing(const struct fb_s3 *s3, const char *key);
 /* -ENOENT when there is no such file, or an object of it. */
 FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to);
 

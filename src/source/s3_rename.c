@@ -2,6 +2,10 @@
  * RENAME: a copy, done by the server, and a deletion. It costs as much as the object is long, is
  * not atomic (for a moment both names are there, never none), and a directory is renamed object by
  * object: all are copied before the first is deleted, so that a failure leaves the old ones.
+ *
+ * Nothing that appears meanwhile may be deleted unseen. What is being made to appear through us is
+ * waited for by nobody: EBUSY; what comes later waits (fb_s3_hold). What others put there before
+ * the copy is another version than the one we have seen, and the copy is refused (ESTALE).
  */
 #include <errno.h>
 #include <linux/fs.h>
@@ -27,16 +31,23 @@ struct rename_op {
     struct fb_s3_op base;
     struct fb_s3_look from, to;
     bool from_out, to_out;
+    struct fb_s3_hold hold; /* of `from` */
     bool occupied; /* there is more in the directory that is to be replaced than its marker */
     struct fb_s3_walk walk;
     char from_key[FB_S3_KEY_MAX + 1], to_key[FB_S3_KEY_MAX + 1];
-    char **keys; /* that are to be moved */
+    struct moved *keys; /* that are to be moved */
     size_t count, room, page_from;
     bool deleting;
     size_t next;
     unsigned out;
     struct move *moves[TREE_WIDTH];
     int result;
+};
+
+/* An object as it was seen; both in one piece of memory. */
+struct moved {
+    char *key;
+    const char *etag; /* quoted, or "" */
 };
 
 /* One request of a rename. */
@@ -51,8 +62,9 @@ struct move {
 static void rename_end(struct rename_op *op)
 {
     for (size_t i = 0; i < op->count; i++)
-        free(op->keys[i]);
+        free(op->keys[i].key);
     free(op->keys);
+    fb_s3_let_go(op->base.s3, &op->hold);
     fb_s3_op_end(&op->base, op->result);
 }
 
@@ -102,7 +114,7 @@ static void move_done(struct fb_s3_call *call)
 static int send_move(struct rename_op *op, unsigned slot)
 {
     struct fb_s3 *s3 = op->base.s3;
-    const char *key = op->keys[op->next];
+    const char *key = op->keys[op->next].key, *etag = op->keys[op->next].etag;
     struct move *move = fb_alloc(sizeof *move);
 
     if (!move)
@@ -127,7 +139,8 @@ static int send_move(struct rename_op *op, unsigned slot)
         }
         move->call.key = move->key;
         move->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", move->source};
-        move->call.header_count = 1;
+        move->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", etag};
+        move->call.header_count = *etag ? 2 : 1;
     }
     op->next++;
     fb_s3_http_submit(s3->http, &move->call);
@@ -166,31 +179,39 @@ static void send_moves(struct rename_op *op)
         send_moves(op);
 }
 
-static int add_key(struct rename_op *op, const char *key)
+static int add_key(struct rename_op *op, const char *key, const char *etag)
 {
+    size_t len = strlen(key) + 1;
+    struct moved *moved;
+
     if (op->count == op->room) {
         size_t room = op->room ? op->room * 2 : 16;
-        char **keys = realloc(op->keys, room * sizeof *keys);
+        struct moved *keys = realloc(op->keys, room * sizeof *keys);
 
         if (!keys)
             return -ENOMEM;
         op->keys = keys;
         op->room = room;
     }
-    op->keys[op->count] = fb_strdup(key);
-    if (!op->keys[op->count])
+    moved = &op->keys[op->count];
+    moved->key = fb_alloc(len + strlen(etag) + 3);
+    if (!moved->key)
         return -ENOMEM;
+    memcpy(moved->key, key, len);
+    if (*etag)
+        sprintf(moved->key + len, "\"%s\"", etag);
+    moved->etag = moved->key + len;
     op->count++;
     return 0;
 }
 
-static int tree_key(struct fb_s3_walk *walk, const char *key, uint64_t size)
+static int tree_key(struct fb_s3_walk *walk, const char *key, const struct fb_s3_xml_entry *entry)
 {
     struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
 
-    if (op->count >= TREE_MAX || size > FB_S3_COPY_MAX)
+    if (op->count >= TREE_MAX || entry->size > FB_S3_COPY_MAX)
         walk->error = -EXDEV;
-    return add_key(op, key);
+    return add_key(op, key, entry->etag);
 }
 
 static void tree_restart(struct fb_s3_walk *walk)
@@ -198,7 +219,7 @@ static void tree_restart(struct fb_s3_walk *walk)
     struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
 
     while (op->count > op->page_from)
-        free(op->keys[--op->count]);
+        free(op->keys[--op->count].key);
 }
 
 static void tree_listed(struct fb_s3_walk *walk, int result)
@@ -226,11 +247,11 @@ static void list_tree(struct rename_op *op)
     fb_s3_walk_page(&op->walk, op->base.job->deadline_ns);
 }
 
-static int target_key(struct fb_s3_walk *walk, const char *key, uint64_t size)
+static int target_key(struct fb_s3_walk *walk, const char *key, const struct fb_s3_xml_entry *entry)
 {
     struct rename_op *op = FB_CONTAINER_OF(walk, struct rename_op, walk);
 
-    (void)size;
+    (void)entry;
     op->occupied |= strcmp(key, op->to_key) != 0;
     return 0;
 }
@@ -308,7 +329,7 @@ static void rename_looked(struct rename_op *op)
         return;
     op->result = judge(op);
     if (op->result == 0 && !S_ISDIR(op->from.attr.mode))
-        op->result = add_key(op, op->from_key);
+        op->result = add_key(op, op->from_key, op->from.etag);
     else if (op->result == 0)
         op->result = to_dir_keys(op);
     if (op->result < 0 || !S_ISDIR(op->from.attr.mode)) {
@@ -349,6 +370,8 @@ void fb_s3_rename(struct fb_s3 *s3, struct fb_source_job *job)
         n = fb_s3_key_make(s3->prefix, job->path2, false, op->to_key);
     if (n >= 0 && (job->flags & ~(uint32_t)RENAME_NOREPLACE))
         n = -EINVAL;
+    if (n >= 0 && fb_s3_is_appearing(s3, op->from_key))
+        n = -EBUSY;
     if (n >= 0) {
         int r = fb_s3_file_rename(s3, op->from_key, op->to_key);
 
@@ -368,6 +391,7 @@ void fb_s3_rename(struct fb_s3 *s3, struct fb_source_job *job)
     op->to =
         (struct fb_s3_look){.path = job->path2, .deadline_ns = job->deadline_ns, .done = to_looked};
     op->from_out = op->to_out = true;
+    fb_s3_hold(s3, &op->hold, op->from_key);
     fb_s3_look(s3, &op->from);
     fb_s3_look(s3, &op->to);
 }

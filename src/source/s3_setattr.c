@@ -100,8 +100,8 @@ static void resize(struct setattr_op *op)
 {
     uint64_t size = op->base.job->attr.version.size, old = op->look.attr.version.size;
 
-    if (size > op->base.s3->part_bytes) {
-        setattr_end(op, -ENOTSUP);
+    if (size > op->base.s3->part_bytes || fb_s3_is_held(op->base.s3, op->key)) {
+        setattr_end(op, size > op->base.s3->part_bytes ? -ENOTSUP : -EBUSY);
         return;
     }
     op->body = fb_alloc((size_t)size + 1);

@@ -19,7 +19,7 @@ static int walk_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *ent
     }
     memcpy(key, entry->key, entry->key_len);
     key[entry->key_len] = '\0';
-    return walk->key(walk, key, entry->size);
+    return walk->key(walk, key, entry);
 }
 
 static void walk_restart(struct fb_s3_call *call)

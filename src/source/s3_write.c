@@ -294,7 +294,7 @@ void fb_s3_pump_files(struct fb_s3 *s3)
     FB_LIST_FOREACH (it, tmp, &s3->files) {
         struct fb_s3_file *file = FB_LIST_ENTRY(it, struct fb_s3_file, link);
 
-        if (!fb_list_empty(&file->writes))
+        if (!fb_list_empty(&file->writes) || file->commit)
             fb_s3_file_pump(file);
     }
 }

@@ -480,6 +480,7 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     fb_list_init(&s3->ops);
     fb_list_init(&s3->dirs);
     fb_list_init(&s3->files);
+    fb_list_init(&s3->holds);
     fb_list_init(&s3->left);
     s3->journal = config->journal;
     r = build(config, s3, err);

@@ -297,6 +297,22 @@ static struct fb_source_job *close_job(struct fb_source_handle *handle)
     return job;
 }
 
+static struct fb_source_job *rename_job(const char *from, const char *to)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_RENAME, from);
+
+    job->path2 = fb_strdup(to);
+    return job;
+}
+
+/* Somebody else's. */
+static void put_object(struct bucket *b, const char *key, size_t size)
+{
+    pthread_mutex_lock(&b->lock);
+    store(b, key, size);
+    pthread_mutex_unlock(&b->lock);
+}
+
 static void hold(struct bucket *b, const char *method, const char *key)
 {
     pthread_mutex_lock(&b->lock);
@@ -421,12 +437,81 @@ static void closed_meanwhile(void **state)
         assert_int_equal(end(&writes[i]), -ESHUTDOWN);
 }
 
+/* What was written to a name does not appear while a rename takes the name's object away. */
+static void commit_while_renamed(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle;
+    struct ask rename, commit;
+
+    put_object(b, "from", 5);
+    handle = open_new(b, "from");
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    hold(b, "PUT", "to");
+    begin(b, &rename, rename_job("from", "to"));
+    wait_for(&b->held);
+    begin(b, &commit, commit_job(handle));
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), 0);
+    assert_int_equal(end(&commit), 0);
+    check_seen(b, "PUT to,DELETE from,PUT from,");
+    check_size(b, "to", 5);
+    check_size(b, "from", 10);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
+/* And what is appearing is not taken away, nor a directory with it. */
+static void rename_while_committed(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle;
+    struct ask commit;
+
+    put_object(b, "dir/file", 5);
+    handle = open_new(b, "dir/file");
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    hold(b, "PUT", "dir/file");
+    begin(b, &commit, commit_job(handle));
+    wait_for(&b->held);
+    assert_int_equal(now(b, rename_job("dir/file", "to")), -EBUSY);
+    assert_int_equal(now(b, rename_job("dir", "to")), -EBUSY);
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&commit), 0);
+    check_seen(b, "PUT dir/file,");
+    check_size(b, "dir/file", 10);
+    assert_int_equal(now(b, close_job(handle)), 0);
+    assert_int_equal(now(b, rename_job("dir", "to")), 0);
+    check_size(b, "to/file", 10);
+    check_size(b, "dir/file", -1);
+}
+
+/* What somebody else has put there since we looked is neither copied nor deleted. */
+static void renamed_is_another(void **state)
+{
+    struct bucket *b = *state;
+    struct ask rename;
+
+    put_object(b, "from", 5);
+    hold(b, "HEAD", "from");
+    begin(b, &rename, rename_job("from", "to"));
+    wait_for(&b->held);
+    put_object(b, "from", 6);
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), -ESTALE);
+    check_seen(b, "PUT to,");
+    check_size(b, "from", 6);
+    check_size(b, "to", -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(commit_after_write, setup, teardown),
         cmocka_unit_test_setup_teardown(write_after_commit, setup, teardown),
         cmocka_unit_test_setup_teardown(closed_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(commit_while_renamed, setup, teardown),
+        cmocka_unit_test_setup_teardown(rename_while_committed, setup, teardown),
+        cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
