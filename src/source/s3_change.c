@@ -93,8 +93,17 @@ struct one_op {
     struct fb_s3_op base;
     struct fb_s3_call call;
     bool out;
+    struct fb_list link; /* UNLINK, while it waits */
+    struct fb_s3_hold hold;
     char key[FB_S3_KEY_MAX + 1];
 };
+
+static void one_end(struct one_op *op, int result)
+{
+    fb_list_remove(&op->link);
+    fb_s3_let_go(op->base.s3, &op->hold);
+    fb_s3_op_end(&op->base, result);
+}
 
 static void one_cancel(struct fb_s3_op *base)
 {
@@ -102,7 +111,7 @@ static void one_cancel(struct fb_s3_op *base)
 
     if (op->out)
         fb_s3_http_cancel(base->s3->http, &op->call);
-    fb_s3_op_end(base, -ETIMEDOUT);
+    one_end(op, -ETIMEDOUT);
 }
 
 static struct one_op *one_new(struct fb_s3 *s3, struct fb_source_job *job, bool directory)
@@ -112,9 +121,10 @@ static struct one_op *one_new(struct fb_s3 *s3, struct fb_source_job *job, bool 
 
     if (!op)
         return NULL;
+    fb_list_init(&op->link);
     n = fb_s3_key_make(s3->prefix, job->path, directory, op->key);
     if (n < 0) {
-        fb_s3_op_end(&op->base, (int)n);
+        one_end(op, (int)n);
         return NULL;
     }
     op->call.key = op->key;
@@ -132,27 +142,52 @@ static void one_send(struct one_op *op, enum fb_s3_method method,
     fb_s3_http_submit(op->base.s3->http, &op->call);
 }
 
+/* What is being written under the name is told now, not before: were there an error, it would be
+ * lost though the name is there. */
 static void unlinked(struct fb_s3_call *call)
 {
     struct one_op *op = call->arg;
+    int r = call->result;
 
-    if (call->result == 0)
+    if ((r == 0 || r == -ENOENT) && fb_s3_file_unlink(op->base.s3, op->key))
+        r = 0;
+    if (r == 0)
         fb_s3_keep_parent(op->base.s3, op->key);
-    fb_s3_op_end(&op->base, call->result);
+    one_end(op, r);
+}
+
+/* What is appearing at this moment is deleted when it is there, and what would appear after waits,
+ * to hear that its name is gone. There may be an object of a name that was new when it was opened:
+ * another's. So the server is always asked. */
+static void unlink_step(struct one_op *op)
+{
+    struct fb_s3 *s3 = op->base.s3;
+
+    fb_list_remove(&op->link);
+    if (fb_s3_is_appearing(s3, op->key)) {
+        fb_list_push_back(&s3->unlinks, &op->link);
+        return;
+    }
+    fb_s3_hold(s3, &op->hold, op->key);
+    one_send(op, FB_S3_DELETE, unlinked);
+}
+
+void fb_s3_pump_unlinks(struct fb_s3 *s3)
+{
+    struct fb_list waiting;
+
+    fb_list_init(&waiting);
+    fb_list_splice(&waiting, &s3->unlinks);
+    while (!fb_list_empty(&waiting))
+        unlink_step(FB_LIST_ENTRY(waiting.next, struct one_op, link));
 }
 
 void fb_s3_unlink(struct fb_s3 *s3, struct fb_source_job *job)
 {
     struct one_op *op = one_new(s3, job, false);
 
-    if (!op)
-        return;
-    if (fb_s3_file_unlink(s3, op->key)) {
-        fb_s3_keep_parent(s3, op->key);
-        fb_s3_op_end(&op->base, 0);
-        return;
-    }
-    one_send(op, FB_S3_DELETE, unlinked);
+    if (op)
+        unlink_step(op);
 }
 
 static void made(struct fb_s3_call *call)
@@ -164,7 +199,7 @@ static void made(struct fb_s3_call *call)
         fb_s3_dir_attr(op->base.s3, op->key, &job->attr);
     else if (call->result == 0)
         fb_s3_file_attr(op->base.s3, op->key, 0, fb_wall_ns(), call->reply.etag, &job->attr);
-    fb_s3_op_end(&op->base, call->result);
+    one_end(op, call->result);
 }
 
 /* A directory is an empty object whose key ends in '/'. The kernel has looked whether the name is
@@ -181,7 +216,7 @@ void fb_s3_mknod(struct fb_s3 *s3, struct fb_source_job *job)
     if (!op)
         return;
     if (fb_s3_is_held(s3, op->key)) {
-        fb_s3_op_end(&op->base, -EBUSY);
+        one_end(op, -EBUSY);
         return;
     }
     if (S_ISDIR(job->mode) && fb_s3_kept_has(s3, op->key))

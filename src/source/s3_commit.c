@@ -21,6 +21,15 @@
 
 #define ETAG_XML_BYTES 384 /* of one part in the list that completes an upload */
 
+/* Of what has not appeared there is nothing to tell. */
+static void tell_attr(const struct fb_s3_file *file, struct fb_source_job *job)
+{
+    if (file->dirty)
+        memset(&job->attr, 0, sizeof job->attr);
+    else
+        fb_s3_file_live_attr(file, &job->attr);
+}
+
 /* What is still at hand need not be fetched when somebody reads it. */
 static void give_bytes(struct fb_s3_file *file, struct fb_source_job *job)
 {
@@ -44,8 +53,8 @@ static void commit_end(struct fb_s3_file *file, int result)
 {
     struct fb_s3_commit_op *op = fb_steal(file->commit);
 
-    fb_s3_file_live_attr(file, &op->base.job->attr);
-    if (result == 0)
+    tell_attr(file, op->base.job);
+    if (result == 0 && !file->dirty)
         give_bytes(file, op->base.job);
     fb_s3_file_drop_whole(file);
     fb_s3_op_end(&op->base, result);
@@ -74,8 +83,8 @@ static void committed(struct fb_s3_file *file, const char *etag)
     struct fb_s3_commit_op *op = file->commit;
 
     file->dirty = false;
-    file->existed = true;
     file->replaced = false;
+    fb_s3_file_appeared(file->s3, file->key);
     fb_s3_file_attr(file->s3, file->key, file->size, fb_wall_ns(), etag, &file->attr);
     snprintf(file->etag, sizeof file->etag, "%s", etag);
     op->looking = true;
@@ -161,6 +170,11 @@ void fb_s3_commit_step(struct fb_s3_file *file)
     if (file->call_out || file->commit->looking || fb_s3_file_is_awaited(file) ||
         fb_s3_is_held(file->s3, file->key))
         return;
+    if (file->unlinked) {
+        /* While it waited: nothing appears. */
+        commit_end(file, r);
+        return;
+    }
     if (r == 0 && file->sent == 0 && file->upload == FB_S3_UPLOAD_NONE) {
         file->call = (struct fb_s3_call){
             .method = FB_S3_PUT, .key = file->key, .body = file->buffer, .body_len = file->size};
@@ -219,11 +233,7 @@ void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
     struct fb_s3_commit_op *op;
 
     if (file->error < 0 || !file->dirty || file->unlinked || !is_meant(file, job)) {
-        /* Of what has not appeared yet there is nothing to tell. */
-        if (file->dirty)
-            memset(&job->attr, 0, sizeof job->attr);
-        else
-            fb_s3_file_live_attr(file, &job->attr);
+        tell_attr(file, job);
         fb_source_job_finish(job, file->error);
         return;
     }

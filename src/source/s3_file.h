@@ -92,6 +92,8 @@ void fb_s3_file_live_attr(const struct fb_s3_file *file, struct fb_attr *ret_att
 /* Something has happened: whoever waits for it goes on. */
 void fb_s3_file_pump(struct fb_s3_file *file);
 FB_MUST_CHECK int fb_s3_file_make_room(struct fb_s3_file *file, size_t need);
+/* There is an object of that key: whoever writes it knows. */
+void fb_s3_file_appeared(struct fb_s3 *s3, const char *key);
 /* A write waits that came before the commit under way. */
 bool fb_s3_file_is_awaited(const struct fb_s3_file *file);
 

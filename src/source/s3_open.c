@@ -255,14 +255,25 @@ void fb_s3_closefile(struct fb_s3 *s3, struct fb_source_handle *handle)
 
 /* ---- what others do to a file that is being written ------------------------------------------ */
 
+void fb_s3_file_appeared(struct fb_s3 *s3, const char *key)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &s3->files) {
+        struct fb_s3_file *file = FB_LIST_ENTRY(it, struct fb_s3_file, link);
+
+        file->existed |= strcmp(file->key, key) == 0;
+    }
+}
+
 bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key)
 {
     struct fb_s3_file *file = find(s3, key);
-    bool only_here = file && !file->existed;
+    bool any = file != NULL;
 
-    if (file)
+    for (; file; file = find(s3, key))
         file->unlinked = true;
-    return only_here;
+    return any;
 }
 
 bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key)

@@ -53,6 +53,7 @@ struct fb_s3 {
     struct fb_list dirs;
     struct fb_list files;
     struct fb_list holds;
+    struct fb_list unlinks; /* that wait for what is appearing */
     struct fb_s3_kept *kept;
     struct fb_s3_seen *seen;
     uint64_t upload_bytes; /* buffered by files */
@@ -197,13 +198,15 @@ struct fb_s3_hold {
 void fb_s3_hold(struct fb_s3 *s3, struct fb_s3_hold *hold, const char *key);
 void fb_s3_let_go(struct fb_s3 *s3, struct fb_s3_hold *hold); /* of one not held: nothing */
 bool fb_s3_is_held(const struct fb_s3 *s3, const char *key);
+/* Some operation has ended. */
+void fb_s3_pump_unlinks(struct fb_s3 *s3);
 /* `key` is `top`, with or without its last '/', or lies below it. */
 bool fb_s3_is_at_or_below(const char *key, const char *top);
 
 /* SETATTR of the size, by handle; FB_S3_BEGUN: the job is answered later. */
 #define FB_S3_BEGUN 1
 FB_MUST_CHECK int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *job);
-/* True when the file was nowhere but here: there is no object to delete. */
+/* The name is gone: what is being written under it does not appear. True when anything is. */
 bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key);
 /* Some file is being written whose key begins with that. */
 bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key);

@@ -56,6 +56,7 @@ void fb_s3_op_end(struct fb_s3_op *op, int result)
         fb_posix_pool_start(s3->answers, job);
     else
         fb_source_job_finish(job, result);
+    fb_s3_pump_unlinks(s3);
 }
 
 /* Of a job that was read: all that is left is done(). */
@@ -481,6 +482,7 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     fb_list_init(&s3->dirs);
     fb_list_init(&s3->files);
     fb_list_init(&s3->holds);
+    fb_list_init(&s3->unlinks);
     fb_list_init(&s3->left);
     s3->journal = config->journal;
     r = build(config, s3, err);

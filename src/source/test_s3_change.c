@@ -321,6 +321,15 @@ static void hold(struct bucket *b, const char *method, const char *key)
     pthread_mutex_unlock(&b->lock);
 }
 
+static void fault(struct bucket *b, const char *method, const char *key, int status)
+{
+    pthread_mutex_lock(&b->lock);
+    b->fault_method = method;
+    b->fault_key = key;
+    b->fault_status = status;
+    pthread_mutex_unlock(&b->lock);
+}
+
 /* What was changed since the last time. */
 static void check_seen(struct bucket *b, const char *expected)
 {
@@ -503,6 +512,73 @@ static void renamed_is_another(void **state)
     check_size(b, "to", -1);
 }
 
+/* A name that was new when it was opened: an object of another's is there by now. All who write it
+ * hear that it is gone. */
+static void unlink_of_written(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handles[2];
+
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(handles); i++) {
+        handles[i] = open_new(b, "file");
+        assert_int_equal(now(b, write_job(handles[i], 0, 10)), 0);
+    }
+    put_object(b, "file", 5);
+    assert_int_equal(now(b, fb_source_job_new(FB_SOURCE_UNLINK, "file")), 0);
+    check_seen(b, "DELETE file,");
+    check_size(b, "file", -1);
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(handles); i++) {
+        assert_int_equal(now(b, commit_job(handles[i])), 0);
+        assert_int_equal(now(b, close_job(handles[i])), 0);
+    }
+    check_seen(b, "");
+}
+
+/* What appears in this moment is deleted after it, not before. */
+static void unlink_while_committed(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle = open_new(b, "file");
+    struct ask commit, unlink;
+
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    hold(b, "PUT", "file");
+    begin(b, &commit, commit_job(handle));
+    wait_for(&b->held);
+    begin(b, &unlink, fb_source_job_new(FB_SOURCE_UNLINK, "file"));
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&commit), 0);
+    assert_int_equal(end(&unlink), 0);
+    check_seen(b, "PUT file,DELETE file,");
+    check_size(b, "file", -1);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
+/* What is closed meanwhile waits, and appears when the name is there after all. */
+static void commit_while_unlinked(void **state)
+{
+    for (int status = 204; status <= 403; status += 403 - 204) {
+        struct bucket *b = *state;
+        struct fb_source_handle *handle = open_new(b, "file");
+        struct ask commit, unlink;
+
+        assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+        atomic_store(&b->held, false);
+        atomic_store(&b->released, false);
+        fault(b, "DELETE", "file", status);
+        hold(b, "DELETE", "file");
+        begin(b, &unlink, fb_source_job_new(FB_SOURCE_UNLINK, "file"));
+        wait_for(&b->held);
+        begin(b, &commit, commit_job(handle));
+        atomic_store(&b->released, true);
+        assert_int_equal(end(&unlink), status == 403 ? -EACCES : 0);
+        assert_int_equal(end(&commit), 0);
+        check_seen(b, status == 403 ? "DELETE file,PUT file," : "DELETE file,");
+        check_size(b, "file", status == 403 ? 10 : -1);
+        assert_int_equal(now(b, close_job(handle)), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +588,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(commit_while_renamed, setup, teardown),
         cmocka_unit_test_setup_teardown(rename_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(unlink_of_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(unlink_while_committed, setup, teardown),
+        cmocka_unit_test_setup_teardown(commit_while_unlinked, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
