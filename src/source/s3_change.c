@@ -284,7 +284,10 @@ static void rmdir_listed(struct fb_s3_walk *walk, int result)
 {
     struct rmdir_op *op = FB_CONTAINER_OF(walk, struct rmdir_op, walk);
 
-    if (result == 0 && op->other)
+    /* A key that we cannot name is one, too. */
+    if (result == 0 && walk->error == -EIO)
+        result = -EIO;
+    else if (result == 0 && (op->other || walk->error < 0))
         result = -ENOTEMPTY;
     else if (result == 0 && !op->marker && !fb_s3_kept_has(op->base.s3, op->key))
         result = -ENOENT;

@@ -102,13 +102,15 @@ void fb_s3_pages_fetch(struct fb_s3 *s3, struct fb_s3_pages *pages, const char *
 int fb_s3_pages_come(struct fb_s3_pages *pages)
 {
     struct fb_s3_call *call = &pages->call;
+    int r;
 
     pages->out = false;
     if (call->result < 0)
         return call->result;
     pages->ended = !call->answer->truncated;
     snprintf(pages->token, sizeof pages->token, "%s", call->answer->token);
-    return fb_s3_listing_end_page(pages->listing, pages->ended);
+    r = fb_s3_listing_end_page(pages->listing, pages->ended);
+    return r == -EBADMSG ? -EIO : r;
 }
 
 void fb_s3_pages_end(struct fb_s3 *s3, struct fb_s3_pages *pages)

@@ -87,7 +87,8 @@ FB_MUST_CHECK int fb_s3_listing_add_prefix(struct fb_s3_listing *listing, const 
                                            size_t len);
 void fb_s3_listing_forget_page(struct fb_s3_listing *listing);
 
-/* `last`: there are no more pages. */
+/* `last`: there are no more pages. -EBADMSG when the page has a key that does not lie below the
+ * directory. */
 FB_MUST_CHECK int fb_s3_listing_end_page(struct fb_s3_listing *listing, bool last);
 
 struct fb_s3_listing_stats {

@@ -34,6 +34,7 @@ struct fb_s3_listing {
     struct fb_s3_text names; /* each with a zero */
     struct items files;
     struct items directories;
+    bool foreign; /* something lies elsewhere: the server does not know what it was asked */
 
     char held_name[FB_NAME_MAX];
     struct held held[FB_NAME_MAX];
@@ -127,12 +128,12 @@ static int add(struct fb_s3_listing *listing, struct items *items, const char *n
     return 0;
 }
 
-/* The key below the listed directory, or NULL. */
+/* The key below the listed directory; NULL for one that is not, and the page is none. */
 static const char *below(struct fb_s3_listing *listing, const char *key, size_t len)
 {
     if (len >= listing->prefix_len && !memcmp(key, listing->prefix, listing->prefix_len))
         return key + listing->prefix_len;
-    listing->stats.invisible++;
+    listing->foreign = true;
     return NULL;
 }
 
@@ -172,6 +173,7 @@ void fb_s3_listing_forget_page(struct fb_s3_listing *listing)
 {
     listing->files.count = 0;
     listing->directories.count = 0;
+    listing->foreign = false;
     fb_s3_text_clear(&listing->names);
 }
 
@@ -262,7 +264,7 @@ int fb_s3_listing_end_page(struct fb_s3_listing *listing, bool last)
 {
     const struct items *files = &listing->files, *directories = &listing->directories;
     unsigned f = 0, d = 0;
-    int r = 0;
+    int r = listing->foreign ? -EBADMSG : 0;
 
     while (r == 0 && (f < files->count || d < directories->count)) {
         bool file = f < files->count &&

@@ -226,8 +226,9 @@ static void list_done(struct fb_s3_call *call)
     struct fb_s3_look *look = call->arg;
 
     look->list_out = false;
-    /* A page without a key of a listing that goes on: nobody knows. */
-    if (call->result == 0 && !look->found_key && call->answer->truncated)
+    /* A page without a key of a listing that goes on, or with keys that nobody asked for: who
+     * knows. */
+    if (call->result == 0 && (look->foreign || (!look->found_key && call->answer->truncated)))
         call->result = -EIO;
     if (!look->head_out)
         conclude(look);
@@ -236,9 +237,12 @@ static void list_done(struct fb_s3_call *call)
 static int list_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
 {
     struct fb_s3_look *look = call->arg;
+    size_t len = strlen(look->dir_key);
 
-    (void)entry;
-    look->found_key = true;
+    if (entry->key_len >= len && memcmp(entry->key, look->dir_key, len) == 0)
+        look->found_key = true;
+    else
+        look->foreign = true;
     return 0;
 }
 
@@ -246,7 +250,7 @@ static void list_restart(struct fb_s3_call *call)
 {
     struct fb_s3_look *look = call->arg;
 
-    look->found_key = false;
+    look->found_key = look->foreign = false;
 }
 
 static void send_head(struct fb_s3_look *look)

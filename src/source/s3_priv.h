@@ -99,7 +99,7 @@ struct fb_s3_look {
     char key[FB_S3_KEY_MAX + 1], dir_key[FB_S3_KEY_MAX + 1];
     struct fb_s3_call head, list;
     bool head_out, list_out;
-    bool found_key;
+    bool found_key, foreign;
 };
 
 void fb_s3_look(struct fb_s3 *s3, struct fb_s3_look *look);

@@ -270,7 +270,7 @@ static void target_listed(struct fb_s3_walk *walk, int result)
     op->result = result;
     /* A key that we cannot name is one, too. */
     if (result == 0 && (op->occupied || walk->error < 0))
-        op->result = -ENOTEMPTY;
+        op->result = walk->error == -EIO ? -EIO : -ENOTEMPTY;
     if (op->result < 0)
         send_moves(op);
     else

@@ -19,6 +19,11 @@ static int walk_entry(struct fb_s3_call *call, const struct fb_s3_xml_entry *ent
     }
     memcpy(key, entry->key, entry->key_len);
     key[entry->key_len] = '\0';
+    /* Whoever moves or deletes what is listed must not get at another's. */
+    if (strncmp(key, walk->prefix, strlen(walk->prefix)) != 0) {
+        walk->error = -EIO;
+        return 0;
+    }
     return walk->key(walk, key, entry);
 }
 
@@ -26,6 +31,7 @@ static void walk_restart(struct fb_s3_call *call)
 {
     struct fb_s3_walk *walk = call->arg;
 
+    walk->error = 0;
     walk->restart(walk);
 }
 

@@ -14,7 +14,7 @@ struct fb_s3_walk {
     const char *max_keys;
     char token[FB_S3_TOKEN_MAX + 1];
     bool more;
-    int error; /* of `key` */
+    int error; /* of this page: -EXDEV, or -EIO: keys that nobody asked for */
     int (*key)(struct fb_s3_walk *walk, const char *key, const struct fb_s3_xml_entry *entry);
     void (*restart)(struct fb_s3_walk *walk);          /* this page comes again */
     void (*done)(struct fb_s3_walk *walk, int result); /* of a page */

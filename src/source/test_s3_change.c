@@ -28,6 +28,14 @@ struct object {
     size_t size;
 };
 
+/* What a listing has: what it was asked for; all, whatever that was; all, but not where one key
+ * alone is asked for. */
+enum lists {
+    ASKED,
+    ALL,
+    ALL_WIDE
+};
+
 struct bucket {
     struct fb_test_server server;
     struct fb_source *source;
@@ -40,7 +48,7 @@ struct bucket {
     /* Instead of the right answer, the first time. */
     const char *fault_method, *fault_key;
     int fault_status;
-    bool all_keys; /* of a listing, whatever it was asked for */
+    enum lists lists;
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -74,6 +82,7 @@ static void list(const struct bucket *b, const char *query, char *body, size_t s
 {
     const char *at = strstr(query, "prefix=");
     char prefix[128] = "";
+    bool all = b->lists == ALL || (b->lists == ALL_WIDE && !strstr(query, "max-keys=1&"));
     size_t n = 0, len = 0;
 
     for (at = at ? at + 7 : ""; *at && *at != '&' && *at != ' ' && n + 1 < sizeof prefix; n++) {
@@ -89,7 +98,7 @@ static void list(const struct bucket *b, const char *query, char *body, size_t s
     for (unsigned i = 0; i < OBJECTS_MAX; i++) {
         const struct object *o = &b->objects[i];
 
-        if (o->key[0] && (b->all_keys || strncmp(o->key, prefix, n) == 0))
+        if (o->key[0] && (all || strncmp(o->key, prefix, n) == 0))
             len += (size_t)snprintf(body + len, size - len,
                                     "<Contents><Key>%s</Key><LastModified>2020-01-01T00:00:00.000Z"
                                     "</LastModified><ETag>\"%032u\"</ETag><Size>%zu</Size>"
@@ -327,6 +336,13 @@ static void fault(struct bucket *b, const char *method, const char *key, int sta
     b->fault_method = method;
     b->fault_key = key;
     b->fault_status = status;
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void set_lists(struct bucket *b, enum lists lists)
+{
+    pthread_mutex_lock(&b->lock);
+    b->lists = lists;
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -579,6 +595,23 @@ static void commit_while_unlinked(void **state)
     }
 }
 
+/* A server that lists all it has, whatever it was asked for: nothing of it is touched. */
+static void foreign_keys(void **state)
+{
+    struct bucket *b = *state;
+
+    put_object(b, "directory/file", 5);
+    put_object(b, "e", 5);
+    set_lists(b, ALL_WIDE);
+    assert_int_equal(now(b, rename_job("directory", "to")), -EIO);
+    assert_int_equal(now(b, fb_source_job_new(FB_SOURCE_RMDIR, "directory")), -EIO);
+    set_lists(b, ALL);
+    assert_int_equal(now(b, rename_job("directory", "to")), -EIO);
+    assert_int_equal(now(b, fb_source_job_new(FB_SOURCE_STAT, "directory")), -EIO);
+    assert_int_equal(now(b, fb_source_job_new(FB_SOURCE_OPENDIR, "directory")), -EIO);
+    check_seen(b, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +624,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(unlink_of_written, setup, teardown),
         cmocka_unit_test_setup_teardown(unlink_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(commit_while_unlinked, setup, teardown),
+        cmocka_unit_test_setup_teardown(foreign_keys, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -445,16 +445,23 @@ static void test_invisible(void **state)
     assert_int_equal(fb_s3_listing_add(listing, "d/..", 4, &version), 0);
     assert_int_equal(fb_s3_listing_add(listing, "d/a\0b", 5, &version), 0);
     assert_int_equal(fb_s3_listing_add(listing, name, sizeof name, &version), 0);
-    assert_int_equal(fb_s3_listing_add(listing, "other", 5, &version), 0);
     assert_int_equal(fb_s3_listing_add(listing, "d/ok", 4, &version), 0);
     assert_int_equal(fb_s3_listing_add_prefix(listing, "d//", 3), 0);
     assert_int_equal(fb_s3_listing_add_prefix(listing, "d/../", 5), 0);
     assert_int_equal(fb_s3_listing_end_page(listing, true), 0);
     fb_s3_listing_stats(listing, &stats);
     assert_true(stats.marker);
-    assert_int_equal(stats.invisible, 7);
+    assert_int_equal(stats.invisible, 6);
     assert_int_equal(stats.entries, 1);
     assert_string_equal(got.all[0].name, "ok");
+    /* Nobody asked for that: nothing of the page is taken. */
+    assert_int_equal(fb_s3_listing_add(listing, "d/more", 6, &version), 0);
+    assert_int_equal(fb_s3_listing_add(listing, "other", 5, &version), 0);
+    assert_int_equal(fb_s3_listing_end_page(listing, true), -EBADMSG);
+    assert_int_equal(got.count, 1);
+    assert_int_equal(fb_s3_listing_add_prefix(listing, "e/", 2), 0);
+    fb_s3_listing_forget_page(listing);
+    assert_int_equal(fb_s3_listing_end_page(listing, true), 0);
     fb_s3_listing_destroy(listing);
     fb_s3_listing_destroy(NULL);
 }
