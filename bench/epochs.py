@@ -1,4 +1,5 @@
 """Sections of bench/run about known epochs: plans, and seeds found by themselves."""
+import io
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from preload import HERE, PYTHON, Group, last_object, output_of_env
 from sections import Bench, alternate, settle
 from shares import Share
 
+PIXEL_BYTES = 1.75  # of noise as a JPEG
 FILES = 14_100_000  # ImageNet-21k, as in the paper
 
 
@@ -97,12 +99,12 @@ class Door(Bench):
     def items(self):
         return 4000 if self.plan.rounds == 1 else 10000
 
-    def args(self, readers, plan):
-        return ["--dir", self.folder + "/cache", "--items", self.items(), "--readers", readers,
-                "--plan", plan]
+    def args(self, readers, plan, log=0):
+        return ["--dir", self.folder + ("/log" if log else "/cache"), "--items", self.items(),
+                "--readers", readers, "--plan", plan, "--log", log]
 
     def round(self, no):
-        for which in alternate(no, "disk", "plain", "plan"):
+        for which in alternate(no, "disk", "plain", "plan", "log"):
             if which == "disk":
                 if not os.path.exists(self.folder + "/cache/segments"):
                     program("door", *self.args(1, 0))
@@ -110,7 +112,8 @@ class Door(Bench):
                                                 self.items() * self.plan.file_bytes))
                 continue
             for readers in (1, 2):
-                seen = program("door", *self.args(readers, int(which == "plan")))
+                seen = program("door", *self.args(readers, int(which != "plain"),
+                                                  int(which == "log")))
                 self.see(f"{which} {readers}", seen["bytes_per_s"])
                 self.see(f"{which} {readers} dram", seen["from_dram"])
 
@@ -129,6 +132,11 @@ class Door(Bench):
                 f"the same, in DRAM when they are read; without a plan, GB/s",
                 self.seen[f"plan {readers} dram"].text("{:.1%}"), plain.text(scale=1e-9),
                 plan.over(plain).text() + "x", "", None))
+            log = self.seen[f"log {readers}"]
+            rows.append(report.Row(
+                "the same while the next epoch is laid out on the disk, GB/s (only reading); "
+                f"{self.seen[f'log {readers} dram'].median:.0%} from DRAM", log.text(scale=1e-9),
+                plan.text(scale=1e-9), log.over(plan).text() + "x", "", None))
         return rows
 
     def commands(self):
@@ -141,6 +149,11 @@ class Training(Bench):
     name = "epochs"
     rounds_max = 3
     modes = ("native", "nopfs", "bound", "plain", "plan", "found")
+    extra = []
+    what = ""
+
+    def make_data(self):
+        return make_files(self.data, self.files, self.plan.file_bytes)
 
     def prepare(self):
         self.files = 12000 if self.plan.rounds == 1 else 40000
@@ -158,7 +171,7 @@ class Training(Bench):
             self.groups = {}
         self.data = self.folder + "/data"
         self.listing = self.folder + "/list"
-        names = make_files(self.data, self.files, self.plan.file_bytes)
+        names = self.make_data()
         with open(self.listing, "w", encoding="ascii") as f:
             f.write("\n".join(names) + "\n")
         self.fast = tempfile.mkdtemp(prefix="forebay-bench-", dir="/dev/shm")
@@ -180,7 +193,8 @@ class Training(Bench):
                  "plain": ["--seed", "3000000000"]}
         epochs = 4 if mode == "found" else 3
         return [PYTHON, "-W", "ignore", HERE + "/training.py", self.data, "--list", self.listing,
-                "--epochs", str(epochs), "--workers", str(workers), *extra.get(mode, [])]
+                "--epochs", str(epochs), "--workers", str(workers), *extra.get(mode, []),
+                *self.extra]
 
     def one(self, mode, workers):
         words = self.words(mode, workers)
@@ -237,10 +251,12 @@ class Training(Bench):
             for mode, text in names.items():
                 seen = self.seen[f"{mode} {workers}"]
                 ratio = native.over(seen)
-                target = "at least 5x" if mode == "plan" and workers == 1 else ""
+                target = ("at least 5x" if mode == "plan" and workers == 1 and not self.what
+                          else "")
                 in_time = self.seen.get(f"{mode} {workers} in time")
                 rows.append(report.Row(
-                    f"torch DataLoader, {self.files:,} files, {limit}, workers: {workers}, {text}, "
+                    f"torch DataLoader{self.what}, {self.files:,} files, {limit}, workers: "
+                    f"{workers}, {text}, "
                     "us a file (native)" + (f"; {in_time.median:.0%} in time" if in_time else ""),
                     seen.text("{:.1f}"), native.text("{:.1f}"), ratio.text() + "x", target,
                     ratio.median >= 5 if target else None))
@@ -254,4 +270,108 @@ class Training(Bench):
                          ["-- python3 bench/training.py DATA --list FILE --workers N --plan"])]
 
 
-SECTIONS = (Plans, Seeds, Door, Training)
+class Decoding(Training):
+    """The same with files that are JPEGs and decoded: what is left of it for a GPU."""
+
+    name = "epochs-jpeg"
+    modes = ("native", "nopfs", "bound", "plain", "plan", "found")
+    extra = ["--decode"]
+    what = " and JPEG decode"
+    pictures = 32
+
+    def make_data(self):
+        return make_pictures(self.data, self.files, self.plan.file_bytes, self.pictures)
+
+
+def make_pictures(folder, count, size, pictures):
+    """JPEGs of noise, of about that size; what is behind a picture's end makes each file its own."""
+    from PIL import Image  # pylint: disable=import-outside-toplevel
+
+    kinds = []
+    side = int((size / PIXEL_BYTES) ** 0.5)
+    for _ in range(pictures):
+        out = io.BytesIO()
+        Image.frombytes("RGB", (side, side), os.urandom(3 * side ** 2)).save(out, "JPEG",
+                                                                             quality=92)
+        kinds.append(out.getvalue())
+    names = []
+    for no in range(count):
+        name = f"d{no // 1000:03}/f{no:06}.jpg"
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(kinds[no % pictures] + b"%08d" % no)
+        names.append(name)
+    return names
+
+
+class FarSource(Bench):
+    """Behind 150 ms and 1 Gbit/s, a cache of half of the data set: seconds that a GPU waits."""
+
+    name = "epochs-far"
+    rounds_max = 3
+    modes = ("native", "uniform", "plan")
+    workers = 4
+    step_ms = 50
+
+    def prepare(self):
+        self.files = 512 if self.plan.rounds == 1 else 4096
+        self.data = self.folder + "/data"
+        self.listing = self.folder + "/list"
+        names = make_files(self.data, self.files, self.plan.file_bytes)
+        with open(self.listing, "w", encoding="ascii") as f:
+            f.write("\n".join(names) + "\n")
+        settle()
+
+    def share_args(self, mode):
+        half = self.files * self.plan.file_bytes // 2
+        kept = ["--no-cache"] if mode == "native" else []
+        return ["--memory", str(96 << 20), "--cache-size", str(max(int(half / 0.8), 32 << 20)),
+                "--free-space-ratio", "0.01", "--metadata-ttl", "1h", "--fault",
+                "latency=150ms,bandwidth=125M", *kept]
+
+    def words(self, mode):
+        extra = ["--plan"] if mode == "plan" else ["--seed", "3000000000"]
+        return [PYTHON, "-W", "ignore", HERE + "/training.py", self.data, "--list", self.listing,
+                "--epochs", "2", "--workers", str(self.workers), "--step", str(self.step_ms),
+                *extra]
+
+    def round(self, no):
+        for mode in alternate(no, *self.modes):
+            share = Share(self.data, self.folder + "/share", *self.share_args(mode))
+            try:
+                env = {**share.env, "FOREBAY": forebay_binary(), "PYTHONPATH": os.path.join(
+                    os.path.dirname(os.path.dirname(forebay_binary())), "python")}
+                before = share.status()["counters"]["source_read_bytes"]
+                seen = last_object(output_of_env(share.command(*self.words(mode)), env))
+                after = share.status()["counters"]["source_read_bytes"]
+            finally:
+                share.stop()
+            for epoch in (0, 1):
+                self.see(f"{mode} {epoch}", seen["stalls"][epoch])
+            self.see(f"{mode} bytes", (after - before) / (self.files * self.plan.file_bytes))
+
+    def rows(self):
+        rows = []
+        for epoch in (0, 1):
+            native = self.seen[f"native {epoch}"]
+            for mode, text in (("uniform", "uniform caching"), ("plan", "a plan")):
+                seen = self.seen[f"{mode} {epoch}"]
+                rows.append(report.Row(
+                    f"{self.files:,} files behind 150 ms and 1 Gbit/s, cache of half, "
+                    f"{self.workers} workers, {self.step_ms} ms a batch: seconds that epoch "
+                    f"{epoch + 1} waits, {text} (every read from the source)", seen.text("{:.1f}"),
+                    native.text("{:.1f}"), native.over(seen).text() + "x", "", None))
+        rows.append(report.Row(
+            "data sets read from the source in two epochs: with a plan (uniform)",
+            self.seen["plan bytes"].text("{:.2f}"), self.seen["uniform bytes"].text("{:.2f}"), "",
+            "", None))
+        return rows
+
+    def commands(self):
+        return [" ".join(["forebay run --source DATA"] + self.share_args("plan") +
+                         ["-- python3 bench/training.py DATA --list FILE --workers 4 --plan "
+                          "--epochs 2 --step 50"])]
+
+
+SECTIONS = (Plans, Seeds, Door, Training, Decoding, FarSource)

@@ -3,13 +3,16 @@
 time an epoch.
 
     training.py DIR --list FILE --workers N [--epochs N] [--batch N] [--seed N] [--plan]
-                [--fast DIR2] [--no-io]
+                [--fast DIR2] [--no-io] [--decode] [--step MS]
 
 --plan hands the loader to Forebay first. --fast: files that are in DIR2 as well are read there (a
 fixed part of the data set in memory: with one rank every sample is read equally often, so NoPFS's
-placement by frequency is any part). --no-io reads nothing: what the loader itself takes.
+placement by frequency is any part). --no-io reads nothing: what the loader itself takes; with
+--decode, which decodes files as JPEG, it decodes the first one each time. --step: what a GPU takes
+a batch; `stalls` are the seconds of each epoch beyond that.
 """
 import argparse
+import io
 import json
 import os
 import time
@@ -27,6 +30,13 @@ class Files(Dataset):
         self.paths = [os.path.join(options.folder, name) for name in names]
         self.places = list(self.paths)
         self.no_io = options.no_io
+        self.decode = None
+        if options.decode:
+            from PIL import Image  # pylint: disable=import-outside-toplevel
+
+            self.decode = Image.open
+            with open(self.paths[0], "rb") as f:
+                self.first = f.read()
         if options.fast:
             for i, name in enumerate(names):
                 fast = os.path.join(options.fast, name)
@@ -37,10 +47,15 @@ class Files(Dataset):
         return len(self.paths)
 
     def __getitem__(self, i):
-        if self.no_io:
+        if self.no_io and not self.decode:
             return i
-        with open(self.places[i], "rb") as f:
-            data = f.read()
+        if self.no_io:
+            data = self.first
+        else:
+            with open(self.places[i], "rb") as f:
+                data = f.read()
+        if self.decode:
+            return sum(self.decode(io.BytesIO(data)).convert("RGB").getpixel((0, 0)))
         return len(data) + data[-1]
 
 
@@ -55,6 +70,8 @@ def main():
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--fast")
     parser.add_argument("--no-io", action="store_true")
+    parser.add_argument("--decode", action="store_true")
+    parser.add_argument("--step", type=float, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = Files(options)
@@ -65,14 +82,18 @@ def main():
         import forebay.torch  # pylint: disable=import-outside-toplevel
 
         forebay.torch.attach(loader)
-    seconds = []
+    seconds, stalls = [], []
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         start = time.perf_counter()
-        count = sum(len(batch) for batch in loader)
+        count = 0
+        for batch in loader:
+            count += len(batch)
+            time.sleep(options.step / 1e3)
         seconds.append(time.perf_counter() - start)
+        stalls.append(seconds[-1] - len(loader) * options.step / 1e3)
         assert count == len(files)
-    print(json.dumps({"files": len(files), "seconds": seconds}))
+    print(json.dumps({"files": len(files), "seconds": seconds, "stalls": stalls}))
 
 
 main()

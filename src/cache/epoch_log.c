@@ -287,6 +287,22 @@ uint64_t fb_epoch_log_bytes(uint64_t segment_bytes)
     return (FB_EPOCH_LOG_READERS + 1) * segment_bytes;
 }
 
+/* DRAM is where items wait, and what is read goes through. */
+bool fb_epoch_log_is_wanted(struct fb_cache *cache)
+{
+    struct fb_store_medium medium;
+
+    fb_store_medium(cache->store, &medium);
+    return cache->config.epoch_log == FB_EPOCH_LOG_ON && medium.count > 0 &&
+           fb_store_tiers(cache->store) > 1 &&
+           fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
+}
+
+bool fb_cache_lays_out(const struct fb_cache *cache)
+{
+    return cache->epochs->log != NULL;
+}
+
 int fb_epoch_log_create(struct fb_cache *cache, int dir_fd, struct fb_epoch_log **ret_log)
 {
     struct fb_epoch_log *log = fb_alloc(sizeof *log);

@@ -30,7 +30,9 @@
 struct fb_epoch_log;
 struct fb_planned;
 
-/* Needs a DRAM tier, and an NVMe tier below. */
+/* Whether epochs are to be laid out, and there are a DRAM tier and an NVMe tier below it. */
+bool fb_epoch_log_is_wanted(struct fb_cache *cache);
+
 FB_MUST_CHECK int fb_epoch_log_create(struct fb_cache *cache, int dir_fd,
                                       struct fb_epoch_log **ret_log);
 /* No plan lives any more. Takes NULL. */

@@ -15,19 +15,20 @@
 #include "core/thread.h"
 #include "epoch/seed_search.h"
 
-#define READERS_MAX 256u /* processes looked at */
-#define PATHS       64u  /* of each */
-#define PATHS_MIN   24u  /* before anything is concluded */
-#define FORGET_NS   (60 * FB_NS_PER_S)
-#define AGAIN_NS    (600 * FB_NS_PER_S) /* a directory in which nothing was found */
-#define QUIET_NS    (200 * FB_NS_PER_MS)
-#define IDLE_NS     (500 * FB_NS_PER_MS)
-#define STEP_SEEDS  (UINT64_C(1) << 18)
-#define REST        3 /* times as long as a step of a long search takes */
-#define REST_MAX_NS (50 * FB_NS_PER_MS)
-#define FAILED_MAX  16u
-#define KNOWN_MAX   8u
-#define ARENA_MIN   (1u << 20)
+#define READERS_MAX  256u /* processes looked at */
+#define PATHS        64u  /* of each */
+#define PATHS_MIN    24u  /* before anything is concluded */
+#define FORGET_NS    (60 * FB_NS_PER_S)
+#define AGAIN_NS     (20 * FB_NS_PER_S) /* a directory in which nothing was found; then twice ... */
+#define AGAIN_MAX_NS (640 * FB_NS_PER_S)
+#define QUIET_NS     (200 * FB_NS_PER_MS)
+#define IDLE_NS      (500 * FB_NS_PER_MS)
+#define STEP_SEEDS   (UINT64_C(1) << 18)
+#define REST         3 /* times as long as a step of a long search takes */
+#define REST_MAX_NS  (50 * FB_NS_PER_MS)
+#define FAILED_MAX   16u
+#define KNOWN_MAX    8u
+#define ARENA_MIN    (1u << 20)
 
 /* What a process has read, from the beginning. */
 struct reader {
@@ -46,6 +47,7 @@ struct failed {
     uint16_t source;
     uint64_t hash;
     int64_t until_ns;
+    int64_t wait_ns; /* the last time */
 };
 
 /* What was believed of a directory last: the next epoch may follow from it. */
@@ -530,13 +532,24 @@ static unsigned gather(struct fb_seeds *s, const struct dataset *d, struct taken
     return count;
 }
 
+/* The next job may well have a seed that is found: it is not kept waiting for long, at first. */
 static void note_failure(struct fb_seeds *s, const struct dataset *d)
 {
-    s->failed[s->failed_at++ % FAILED_MAX] = (struct failed){
-        .source = d->source,
-        .hash = fb_hash64(d->dir, d->dir_len),
-        .until_ns = fb_now_ns() + AGAIN_NS,
-    };
+    struct failed f = {
+        .source = d->source, .hash = fb_hash64(d->dir, d->dir_len), .wait_ns = AGAIN_NS};
+    unsigned at = FAILED_MAX;
+
+    for (unsigned i = 0; i < FAILED_MAX; i++) {
+        if (s->failed[i].wait_ns > 0 && s->failed[i].source == f.source &&
+            s->failed[i].hash == f.hash)
+            at = i;
+    }
+    if (at == FAILED_MAX)
+        at = s->failed_at++ % FAILED_MAX;
+    else
+        f.wait_ns = (int64_t)fb_min_u64((uint64_t)(2 * s->failed[at].wait_ns), AGAIN_MAX_NS);
+    f.until_ns = fb_now_ns() + f.wait_ns;
+    s->failed[at] = f;
 }
 
 static const struct fb_seed_belief *find_known(const struct dataset *d)

@@ -176,6 +176,7 @@ static int enlist(struct fb_epochs *e, struct fb_planned *p, bool is_saved)
     if (!is_saved)
         save(e, p);
     fb_mutex_lock(&e->lock);
+    retire(e, p->number);
     e->plans[p->number] = p;
     atomic_fetch_add_explicit(&e->count, 1, memory_order_relaxed);
     wake(e);
@@ -387,7 +388,7 @@ static void resume_all(struct fb_epochs *e)
         int rc;
 
         fb_mutex_lock(&e->lock);
-        is_here = e->taken[i];
+        is_here = e->taken[i]; /* also while it is being made */
         fb_mutex_unlock(&e->lock);
         if (is_here)
             continue;
@@ -739,22 +740,6 @@ static int find_dir(struct fb_cache *cache)
     return -1;
 }
 
-/* DRAM is where the log's items wait, and what it reads goes through. */
-static bool wants_log(struct fb_cache *cache)
-{
-    struct fb_store_medium medium;
-
-    fb_store_medium(cache->store, &medium);
-    return cache->config.epoch_log == FB_EPOCH_LOG_ON && medium.count > 0 &&
-           fb_store_tiers(cache->store) > 1 &&
-           fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
-}
-
-bool fb_cache_lays_out(const struct fb_cache *cache)
-{
-    return cache->epochs->log != NULL;
-}
-
 int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
 {
     struct fb_epochs *e = fb_alloc(sizeof *e);
@@ -774,7 +759,7 @@ int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs)
     rc = e->queue && e->accesses && e->sorted && e->order ? 0 : -ENOMEM;
     if (rc == 0 && !cache->config.no_patterns)
         rc = fb_seeds_create(cache, &e->seeds);
-    if (rc == 0 && wants_log(cache))
+    if (rc == 0 && fb_epoch_log_is_wanted(cache))
         rc = fb_epoch_log_create(cache, e->dir_fd, &e->log);
     if (rc == 0) {
         rc = fb_thread_start(&e->thread, "fb-epochs", run, e);
