@@ -6,8 +6,8 @@
  * not. So those that lie beside what was read are brought, long before the brain has seen enough to
  * know a pattern, and whatever the order is:
  *
- *     a file had to be fetched ──► its directory is listed from the second one on (dirs.c) ──► files
- *     behind it in the listing are brought (bring.c), from the front again after the last
+ *     a file had to be fetched ──► its directory is listed, from the second one on (dirs.c) ──►
+ *     files behind it in the listing are brought (bring.c), from the front again after the last
  *
  *   - while nothing has to go for it: not in a cache that is full, or was a minute ago;
  *   - as many as programs have read, times four (fb_prefetch_beside()): what a wrong guess costs is
