@@ -284,7 +284,7 @@ class Decoding(Training):
 
 
 def make_pictures(folder, count, size, pictures):
-    """JPEGs of noise, of about that size; what is behind a picture's end makes each file its own."""
+    """JPEGs of noise, of about that size; what is behind a picture's end makes it its own."""
     from PIL import Image  # pylint: disable=import-outside-toplevel
 
     kinds = []

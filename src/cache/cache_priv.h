@@ -243,13 +243,12 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes);
  * keeps it. Where there is nothing below it stays while there is more room than `spare`. The caller
  * holds a reference. */
 void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes);
-/* Writes what DRAM has of an item into the log's open segment of the slowest tier; the place that it
- * had there is dead then. 0; positive or negative: it stays as it is. The caller holds a reference.
- */
+/* Writes what DRAM has of an item into the log's open segment of the slowest tier; its old place
+ * there is dead then. 0; positive or negative: it stays as it is. The caller holds a reference. */
 FB_MUST_CHECK int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions,
                                     uint32_t *ret_bytes);
-/* Makes room in the slowest tier without losing anything: frees what is dead, and moves what is left
- * of the emptiest segment into another. Returns the bytes that were written; 0: all are well filled.
+/* Makes room in the slowest tier without losing anything: frees what is dead, and moves what is
+ * left of the emptiest segment into another. Returns the bytes written; 0: all are well filled.
  * `memory` has the size of a segment. */
 FB_MUST_CHECK uint64_t fb_place_compact(struct fb_cache *cache, uint8_t *memory);
 void fb_place_tick(struct fb_cache *cache);

@@ -58,6 +58,18 @@ bool fb_planned_path(const struct fb_planned *p, uint32_t file, char path[FB_PAT
     return true;
 }
 
+bool fb_planned_number(const struct fb_planned *p, const char *path, size_t len,
+                       uint32_t *ret_number)
+{
+    if (p->dir_len > 0) {
+        if (len <= p->dir_len || memcmp(path, p->dir, p->dir_len) != 0 || path[p->dir_len] != '/')
+            return false;
+        path += p->dir_len + 1;
+        len -= p->dir_len + 1;
+    }
+    return fb_names_find(p->names, path, len, ret_number);
+}
+
 /* ---- one file ---- */
 
 static unsigned depth_of(const struct fb_epochs *e, const struct fb_volume *volume, bool is_fetch)

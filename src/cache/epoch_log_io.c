@@ -1,6 +1,6 @@
 /*
  * The epoch log's threads. Who reads has memory for one segment, and two of them keep the disk busy
- * while one copies. Who writes fills a segment with one batch, and waits for the disk where it must.
+ * while one copies. Who writes fills a segment with one batch, and waits for the disk.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -115,8 +115,8 @@ static void write_item(struct fb_epoch_log *log, const struct fb_logged *item)
     fb_files_unref(cache->files, (uint32_t)(item->key >> 32), 1);
 }
 
-/* Layouts that are half taken over leave segments half empty. What is new finds room only as long as
- * there is more than the spare, and would push out what is needed. */
+/* Layouts that are half taken over leave segments half empty. What is new finds room only as long
+ * as there is more than the spare, and would push out what is needed. */
 static void make_room(struct fb_epoch_log *log, uint8_t *memory)
 {
     struct fb_tier *tier = fb_store_tier(log->cache->store, log->tier);

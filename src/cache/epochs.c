@@ -98,8 +98,8 @@ static bool is_same(const struct fb_planned *a, const struct fb_planned *b)
            a->order.spec.split.rank == b->order.spec.split.rank;
 }
 
-/* Which place a plan gets: that of the one it replaces, a free one, that of the longest unused, that
- * of one whose source is not there. */
+/* Which place a plan gets: that of the one it replaces, a free one, that of the longest unused,
+ * that of one whose source is not there. */
 static unsigned choose(const struct fb_epochs *e, const struct fb_planned *p) FB_REQUIRES(&e->lock)
 {
     unsigned best = FB_PLANS_MAX;
@@ -494,18 +494,6 @@ static uint32_t put_in_order(struct fb_epochs *e, uint32_t count, int64_t cut_ns
     return ready;
 }
 
-bool fb_planned_number(const struct fb_planned *p, const char *path, size_t len,
-                       uint32_t *ret_number)
-{
-    if (p->dir_len > 0) {
-        if (len <= p->dir_len || memcmp(path, p->dir, p->dir_len) != 0 || path[p->dir_len] != '/')
-            return false;
-        path += p->dir_len + 1;
-        len -= p->dir_len + 1;
-    }
-    return fb_names_find(p->names, path, len, ret_number);
-}
-
 /* An epoch has begun; false: the plan's last one was before. */
 static bool enter_epoch(struct fb_epochs *e, struct fb_planned *p)
 {
@@ -685,10 +673,10 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
 static void show(struct fb_planned *const *plans)
 {
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
-        if (!plans[i])
-            continue;
-        fb_follow_stats(plans[i]->follow, &plans[i]->stats);
-        plans[i]->buckets = fb_epoch_log_buckets(plans[i]);
+        if (plans[i]) {
+            fb_follow_stats(plans[i]->follow, &plans[i]->stats);
+            plans[i]->buckets = fb_epoch_log_buckets(plans[i]);
+        }
     }
 }
 

@@ -67,8 +67,8 @@ FB_MUST_CHECK bool fb_follow_given_up(struct fb_follow *f, uint32_t *ret_file);
 bool fb_follow_is_wanted(const struct fb_follow *f, uint32_t file);
 bool fb_follow_is_read(const struct fb_follow *f, uint32_t file);
 
-/* Whether a file is still to be read, and was handed out or is among the `more` turns that are handed
- * out next. */
+/* Whether a file is still to be read, and was handed out or is among the `more` turns that are
+ * handed out next. */
 bool fb_follow_is_due(const struct fb_follow *f, uint32_t file, uint64_t more);
 
 /* The turn that a file has in the next epoch; false: it has none. */

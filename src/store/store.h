@@ -202,8 +202,8 @@ bool fb_store_has_room(struct fb_store *store, unsigned tier);
  * puts some of it back finds the room that he made. */
 void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
 
-/* The last `slots` free ones of the tier are not for what is new: who moves what is there needs room
- * to do it. */
+/* The last `slots` free ones of the tier are not for what is new: who moves what is there needs
+ * room to do it. */
 void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 
 /* Waits until a write has completed, at most until the deadline. */
