@@ -314,10 +314,12 @@ static void go_on(struct file *f)
 {
     struct fb_cache *cache = f->bring->cache;
     uint64_t block_bytes = cache->config.block_bytes, first, count;
+    uint64_t size = fb_files_version(cache->files, f->id)->size;
     struct fb_volume *volume = f->volume;
     struct fb_read *read = NULL;
 
-    if (!next_stretch(f, &first, &count) || !has_place(f, count * block_bytes) ||
+    if (!next_stretch(f, &first, &count) ||
+        !has_place(f, fb_min_u64(count * block_bytes, size - first * block_bytes)) ||
         !(read = fb_alloc(sizeof *read)) || !fb_volume_hold(volume)) {
         free(read);
         end(f);

@@ -131,6 +131,10 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     if (rc == 0)
         rc = fb_near_create(cache, &cache->near);
     if (rc == 0)
+        rc = fb_orders_create(&cache->orders);
+    if (rc == 0)
+        rc = fb_exchange_create(cache, &cache->exchange);
+    if (rc == 0)
         rc = fb_steer_create(cache, &cache->steer);
     if (rc == 0 && !cache->config.no_watch)
         rc = fb_fill_create(cache, &cache->fill);
@@ -226,6 +230,8 @@ void fb_cache_close(struct fb_cache *cache)
     fb_place_close(cache);
     fb_learn_destroy(cache->learn);
     fb_steer_destroy(cache->steer);
+    fb_orders_destroy(cache->orders);
+    fb_exchange_destroy(cache->exchange);
     fb_bring_destroy(cache->bring);
     fb_near_destroy(cache->near);
     fb_dirs_destroy(cache->dirs);

@@ -76,6 +76,8 @@
    "Bytes of files that were read before a program asked, next in its order")                  \
  X(FB_CM_PREFETCH_USED, "prefetch_used", COUNTER, "", "Items of such files that were read")    \
  X(FB_CM_PREFETCH_WASTED, "prefetch_wasted", COUNTER, "", "Those that nobody read in time")    \
+ X(FB_CM_EXCHANGED, "exchanged", COUNTER, "",                                                  \
+   "Files that went after they were read, for others that are due")                            \
  X(FB_CM_FILLED_BYTES, "filled", COUNTER, "bytes",                                             \
    "Bytes read to have a data set whole that programs read in random order")                   \
  X(FB_CM_EARLY, "early_reads", COUNTER, "", "Reads begun before anybody asked")                \

@@ -32,8 +32,10 @@
 #include "cache/cache.h"
 #include "cache/dirs.h"
 #include "cache/epochs.h"
+#include "cache/exchange.h"
 #include "cache/learn.h"
 #include "cache/near.h"
+#include "cache/orders.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -94,6 +96,8 @@ struct fb_cache {
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
     struct fb_access_reader readers[FB_ACCESS_RINGS]; /* the background thread's */
 
+    struct fb_orders *orders;
+    struct fb_exchange *exchange;
     struct fb_steer *steer;
     struct fb_epochs *epochs;
     struct fb_learn *learn;
@@ -293,6 +297,9 @@ struct fb_fill;
 FB_MUST_CHECK int fb_fill_create(struct fb_cache *cache, struct fb_fill **ret_fill);
 void fb_fill_destroy(struct fb_fill *fill); /* takes NULL */
 bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes);
+/* Goes once over what lies below a path, of a stream that takes turns: what is due is brought in
+ * place of what is not (exchange.h), as long as there is such; false as above. */
+bool fb_fill_turns(struct fb_fill *fill, uint16_t source, const char *path, uint32_t stream);
 bool fb_fill_is_busy(struct fb_fill *fill);
 /* Adds up how large that is, for a node; false as above. Known once, when it is. */
 bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node);

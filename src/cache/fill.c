@@ -7,7 +7,8 @@
  *     it (walk.c), learns what the listings tell of each file ──► bring.c reads what is not there
  *
  * How large a data set is, the brain must be told before it can say what is worth loading: another
- * walk, which only adds up.
+ * walk, which only adds up. A third kind goes over a data set whose share is full and whose files
+ * take turns (policy/turns.h): what is due comes in place of what was read.
  *
  * One data set at a time. Loading ends when the bytes are asked for, the directory is through, or
  * the volume is detached. Whether it paid is judged by who asked for it: by what the stream holds
@@ -23,7 +24,14 @@
 #include "core/mem.h"
 #include "core/thread.h"
 
-#define WAIT_NS (100 * FB_NS_PER_MS) /* between looks at whether to stop */
+#define WAIT_NS  (100 * FB_NS_PER_MS) /* between looks at whether to stop */
+#define VAIN_MAX 16 /* files that are due and find no room, before a walk is given up */
+
+enum task {
+    ADD_UP,
+    LOAD,
+    EXCHANGE,
+};
 
 struct fb_fill {
     struct fb_cache *cache;
@@ -32,8 +40,10 @@ struct fb_fill {
     struct fb_cond wanted_cond;
     bool wanted;
     uint16_t source;
-    uint64_t bytes; /* to load; 0: to be added up, for `node` */
-    uint64_t node;
+    enum task task;
+    uint64_t bytes;         /* to load */
+    uint64_t node;          /* whose bytes are added up */
+    uint32_t stream;        /* whose files take turns */
     uint64_t measured_node; /* 0: nothing new */
     uint64_t measured_bytes;
     char path[FB_PATH_MAX];
@@ -46,6 +56,8 @@ struct work {
     uint16_t source;
     uint64_t left;
     uint64_t sum;
+    uint32_t stream;
+    unsigned vain;
     char path[FB_PATH_MAX];
 };
 
@@ -67,14 +79,21 @@ static uint64_t missing_bytes(struct fb_cache *cache, const struct fb_walked *wa
     return there < size ? size - there : 0;
 }
 
+static void bring(struct work *w, const char *path)
+{
+    struct fb_bring *bring = w->fill->cache->bring;
+    struct fb_bring_order order = {
+        .source = w->source, .origin = FB_BRING_FILL, .path = path, .place = FB_POSITION_UNKNOWN};
+
+    while (fb_bring(bring, &order) == FB_BROUGHT_FULL && !is_stopping(w->fill))
+        fb_bring_wait(bring, fb_now_ns() + WAIT_NS);
+    fb_bring_tick(bring);
+}
+
 static int load(void *arg, const struct fb_walked *walked)
 {
     struct work *w = arg;
     struct fb_cache *cache = w->fill->cache;
-    struct fb_bring_order order = {.source = w->source,
-                                   .origin = FB_BRING_FILL,
-                                   .path = walked->path,
-                                   .place = FB_POSITION_UNKNOWN};
     uint64_t missing;
 
     if (walked->type != DT_REG)
@@ -83,9 +102,7 @@ static int load(void *arg, const struct fb_walked *walked)
     missing = walked->attr ? missing_bytes(cache, walked) : 1;
     if (missing == 0)
         return 0;
-    while (fb_bring(cache->bring, &order) == FB_BROUGHT_FULL && !is_stopping(w->fill))
-        fb_bring_wait(cache->bring, fb_now_ns() + WAIT_NS);
-    fb_bring_tick(cache->bring);
+    bring(w, walked->path);
     w->left -= fb_min_u64(w->left, missing);
     return is_stopping(w->fill) || w->left == 0 ? -ECANCELED : 0;
 }
@@ -99,11 +116,31 @@ static int add_up(void *arg, const struct fb_walked *walked)
     return is_stopping(w->fill) ? -ECANCELED : 0;
 }
 
+static int exchange(void *arg, const struct fb_walked *walked)
+{
+    struct work *w = arg;
+    struct fb_cache *cache = w->fill->cache;
+
+    if (is_stopping(w->fill))
+        return -ECANCELED;
+    if (walked->type != DT_REG || !walked->attr ||
+        walked->attr->version.size > cache->config.block_bytes ||
+        missing_bytes(cache, walked) == 0 ||
+        !fb_steer_is_due(cache->steer, w->stream, w->source, walked->path))
+        return 0;
+    if (!fb_steer_gives_way(cache->steer, w->stream, walked->attr->version.size))
+        return ++w->vain < VAIN_MAX ? 0 : -ECANCELED;
+    w->vain = 0;
+    bring(w, walked->path);
+    return 0;
+}
+
 static void *fill_run(void *arg)
 {
+    static fb_walk_fn *const visit[] = {[ADD_UP] = add_up, [LOAD] = load, [EXCHANGE] = exchange};
     struct fb_fill *fill = arg;
     struct work *w = fb_alloc(sizeof *w);
-    bool measures;
+    enum task task;
     int rc;
 
     fb_mutex_lock(&fill->lock);
@@ -116,12 +153,14 @@ static void *fill_run(void *arg)
         w->source = fill->source;
         w->left = fill->bytes;
         w->sum = 0;
-        measures = fill->bytes == 0;
+        w->stream = fill->stream;
+        w->vain = 0;
+        task = fill->task;
         memcpy(w->path, fill->path, sizeof w->path);
         fb_mutex_unlock(&fill->lock);
-        rc = fb_dirs_walk(fill->cache, w->source, w->path, measures ? add_up : load, w);
+        rc = fb_dirs_walk(fill->cache, w->source, w->path, visit[task], w);
         fb_mutex_lock(&fill->lock);
-        if (measures && rc == 0) {
+        if (task == ADD_UP && rc == 0) {
             fill->measured_node = fill->node;
             fill->measured_bytes = w->sum;
         }
@@ -132,8 +171,8 @@ static void *fill_run(void *arg)
     return NULL;
 }
 
-static bool want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes,
-                 uint64_t node)
+static bool want(struct fb_fill *fill, enum task task, uint16_t source, const char *path,
+                 uint64_t what)
 {
     bool taken;
 
@@ -141,9 +180,11 @@ static bool want(struct fb_fill *fill, uint16_t source, const char *path, uint64
     taken = !fill->wanted && strlen(path) < sizeof fill->path;
     if (taken) {
         fill->wanted = true;
+        fill->task = task;
         fill->source = source;
-        fill->bytes = bytes;
-        fill->node = node;
+        fill->bytes = task == LOAD ? what : 0;
+        fill->node = task == ADD_UP ? what : 0;
+        fill->stream = task == EXCHANGE ? (uint32_t)what : 0;
         memcpy(fill->path, path, strlen(path) + 1);
         fb_cond_signal(&fill->wanted_cond);
     }
@@ -153,12 +194,17 @@ static bool want(struct fb_fill *fill, uint16_t source, const char *path, uint64
 
 bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint64_t bytes)
 {
-    return want(fill, source, path, bytes, 0);
+    return want(fill, LOAD, source, path, bytes);
 }
 
 bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node)
 {
-    return want(fill, source, path, 0, node);
+    return want(fill, ADD_UP, source, path, node);
+}
+
+bool fb_fill_turns(struct fb_fill *fill, uint16_t source, const char *path, uint32_t stream)
+{
+    return want(fill, EXCHANGE, source, path, stream);
 }
 
 bool fb_fill_measured(struct fb_fill *fill, uint64_t *ret_node, uint64_t *ret_bytes)

@@ -191,7 +191,7 @@ static bool must_stay(const struct parting *p, const struct fb_item *item)
     if (p->stay_count > 0 && bsearch(&key, p->stays, p->stay_count, sizeof key, by_key))
         return true;
     /* The last tier has nowhere to send what a user has pinned. */
-    return !p->lower && fb_steer_has_orders(steer) && fb_steer_is_pinned(steer, item->file);
+    return !p->lower && fb_steer_is_pinned(steer, item->file);
 }
 
 /* False: there is no copy of it. */

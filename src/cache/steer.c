@@ -34,6 +34,10 @@
 #define FILL_LEAST     (1ULL << 20)
 #define FILL_EVERY_NS  (10 * FB_NS_PER_S)
 #define FILL_VAIN_NS   (600 * FB_NS_PER_S) /* after one of which little stayed */
+#define TURNS_EVERY_NS (1 * FB_NS_PER_S)
+#define GIVE_MOST      4    /* files go for one that is due */
+#define UNDER_WAY      32   /* that many may be */
+#define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
 
 static_assert(FB_BRAIN_STREAMS <= 256, "a stream's number fits into a byte");
 
@@ -42,6 +46,7 @@ struct stream {
     _Atomic uint8_t keep; /* enum fb_keep */
     _Atomic uint64_t quota_bytes;
     _Atomic uint64_t held_bytes;
+    double due; /* items read less often are; 0: it takes no turns. Under the brain's lock */
     uint64_t counted_bytes;
     uint16_t source;
     bool known; /* it was met in an access */
@@ -60,15 +65,6 @@ struct gone {
     uint32_t stream;
 };
 
-/* What a user has ordered for a path and all below it. */
-struct order {
-    struct fb_list link;
-    uint16_t source;
-    enum fb_keep keep;
-    bool pinned;
-    char *path;
-};
-
 struct fb_steer {
     struct fb_cache *cache;
     struct fb_mutex lock;
@@ -81,16 +77,15 @@ struct fb_steer {
     struct fb_mutex gone_lock;
     struct gone gone[GONE_MAX]; /* more are not told of: ghosts are a sample anyway */
     unsigned gone_count;
-    struct fb_mutex orders_lock;
-    struct fb_list orders;
-    _Atomic uint32_t order_count;
     struct stream streams[FB_BRAIN_STREAMS];
     _Atomic uint64_t places[PLACES]; /* hash, with the stream's number in its low byte */
 };
 
 uint64_t fb_steer_bytes(uint64_t memory_bytes)
 {
-    return sizeof(struct fb_steer) + fb_min_u64(memory_bytes / 64, NODES_MAX * NODE_BYTES);
+    /* Counts of reads take 4 bytes each, in up to twice as many as are asked for. */
+    return sizeof(struct fb_steer) + fb_min_u64(memory_bytes / 64, NODES_MAX * NODE_BYTES) +
+           fb_max_u64(memory_bytes / READS_SHARE, FB_BRAIN_READS) * 8;
 }
 
 static uint64_t total_bytes(const struct fb_cache *cache)
@@ -134,6 +129,7 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     int rc;
 
     set_config(&config, &cache->config, total);
+    config.reads_max = fb_max_u64(cache->config.memory_bytes / READS_SHARE, FB_BRAIN_READS);
     config.streams.nodes_max = (uint32_t)fb_max_u64(
         fb_min_u64(cache->config.memory_bytes / 64 / NODE_BYTES, NODES_MAX), FB_STREAM_NODES_MIN);
     rc = steer ? fb_brain_new(&config, &steer->brain) : -ENOMEM;
@@ -149,28 +145,17 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     steer->prefetch = config.prefetch;
     fb_mutex_init(&steer->lock, FB_RANK_BRAIN);
     fb_mutex_init(&steer->gone_lock, FB_RANK_GONE);
-    fb_mutex_init(&steer->orders_lock, FB_RANK_ORDERS);
-    fb_list_init(&steer->orders);
     *ret_steer = steer;
     return 0;
 }
 
 void fb_steer_destroy(struct fb_steer *steer)
 {
-    struct fb_list *it, *tmp;
-
     if (!steer)
         return;
-    FB_LIST_FOREACH (it, tmp, &steer->orders) {
-        struct order *order = FB_LIST_ENTRY(it, struct order, link);
-
-        free(order->path);
-        free(order);
-    }
     fb_wants_destroy(steer->wants);
     fb_brain_free(steer->brain);
     fb_mutex_destroy(&steer->gone_lock);
-    fb_mutex_destroy(&steer->orders_lock);
     fb_mutex_destroy(&steer->lock);
     free(steer);
 }
@@ -208,114 +193,25 @@ static struct stream *stream_of(struct fb_steer *steer, uint32_t file)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static bool lies_below(const char *path, size_t len, const char *dir)
-{
-    size_t n = strlen(dir);
-
-    return n == 0 || (len >= n && memcmp(path, dir, n) == 0 && (len == n || path[n] == '/'));
-}
-
-/* The order for the longest path that this one lies at or below; false without one. */
-static bool order_for(struct fb_steer *steer, uint16_t source, const char *path, size_t len,
-                      struct order *ret_order)
-{
-    const struct order *best = NULL;
-    struct fb_list *it, *tmp;
-
-    if (!fb_steer_has_orders(steer))
-        return false;
-    fb_mutex_lock(&steer->orders_lock);
-    FB_LIST_FOREACH (it, tmp, &steer->orders) {
-        const struct order *order = FB_LIST_ENTRY(it, struct order, link);
-
-        if (order->source == source && lies_below(path, len, order->path) &&
-            (!best || strlen(order->path) > strlen(best->path)))
-            best = order;
-    }
-    if (best)
-        *ret_order = *best;
-    fb_mutex_unlock(&steer->orders_lock);
-    return best != NULL;
-}
-
-static bool order_of(struct fb_steer *steer, uint32_t file, struct order *ret_order)
+static bool order_of(struct fb_steer *steer, uint32_t file, struct fb_order *ret_order)
 {
     struct fb_files *files = steer->cache->files;
     size_t len;
     const char *path = fb_files_path(files, file, &len);
 
-    return order_for(steer, fb_files_source(files, file), path, len, ret_order);
-}
-
-bool fb_steer_has_orders(const struct fb_steer *steer)
-{
-    /* Relaxed: an order counts from some moment on. */
-    return atomic_load_explicit(&steer->order_count, memory_order_relaxed) > 0;
+    return fb_orders_find(steer->cache->orders, fb_files_source(files, file), path, len, ret_order);
 }
 
 bool fb_steer_is_pinned(struct fb_steer *steer, uint32_t file)
 {
-    struct order order;
+    struct fb_order order;
 
-    return order_of(steer, file, &order) && order.pinned;
-}
-
-static void forget_order(struct fb_steer *steer, uint16_t source, const char *path)
-    FB_REQUIRES(&steer->orders_lock)
-{
-    struct fb_list *it, *tmp;
-
-    FB_LIST_FOREACH (it, tmp, &steer->orders) {
-        struct order *order = FB_LIST_ENTRY(it, struct order, link);
-
-        if (order->source != source || strcmp(order->path, path) != 0)
-            continue;
-        fb_list_remove(it);
-        atomic_fetch_sub_explicit(&steer->order_count, 1, memory_order_relaxed);
-        free(order->path);
-        free(order);
-    }
-}
-
-static int order_new(uint16_t source, const char *path, const char *policy,
-                     struct order **ret_order)
-{
-    struct order *order = fb_alloc(sizeof *order);
-    int rc = order ? 0 : -ENOMEM;
-
-    if (rc == 0) {
-        order->source = source;
-        order->pinned = strcmp(policy, FB_POLICY_PINNED) == 0;
-        order->path = fb_strdup(path);
-        rc = order->pinned ? 0 : fb_keep_parse(policy, &order->keep);
-    }
-    if (rc == 0 && !order->path)
-        rc = -ENOMEM;
-    if (rc < 0 && order) {
-        free(order->path);
-        free(order);
-        order = NULL;
-    }
-    *ret_order = order;
-    return rc;
+    return fb_orders_any(steer->cache->orders) && order_of(steer, file, &order) && order.pinned;
 }
 
 int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *policy)
 {
-    struct fb_steer *steer = volume->cache->steer;
-    struct order *order = NULL;
-    int rc = strcmp(policy, FB_POLICY_AUTO) == 0 ? 0 : order_new(volume->id, path, policy, &order);
-
-    if (rc < 0)
-        return rc;
-    fb_mutex_lock(&steer->orders_lock);
-    forget_order(steer, volume->id, path);
-    if (order) {
-        fb_list_push_back(&steer->orders, &order->link);
-        atomic_fetch_add_explicit(&steer->order_count, 1, memory_order_relaxed);
-    }
-    fb_mutex_unlock(&steer->orders_lock);
-    return 0;
+    return fb_orders_set(volume->cache->orders, volume->id, path, policy);
 }
 
 /* ---- accesses -------------------------------------------------------------------------------- */
@@ -366,6 +262,21 @@ static void judge_prefetch(struct fb_steer *steer, uint64_t key, bool was_used)
                   1);
 }
 
+/* It was read, and where items take turns others come first now. */
+static void note_spent(struct fb_steer *steer, const struct fb_brain_access *told, uint32_t stream)
+    FB_REQUIRES(&steer->lock)
+{
+    double due = steer->streams[stream].due;
+    struct fb_spent spent = {.name = told->name,
+                             .file = (uint32_t)(told->key >> 32),
+                             .bytes = (uint32_t)told->item_bytes,
+                             .stream = stream,
+                             .source = told->fact.source};
+
+    if (due > 0 && told->fact.blocks == 1 && fb_brain_reads(steer->brain, told->name) >= due)
+        fb_exchange_spent(steer->cache->exchange, &spent);
+}
+
 /* The brain is told, and what it wants is asked for. */
 static struct fb_brain_answer tell(struct fb_steer *steer, const struct fb_brain_access *told,
                                    bool was_there)
@@ -375,6 +286,7 @@ static struct fb_brain_answer tell(struct fb_steer *steer, const struct fb_brain
     fb_mutex_lock(&steer->lock);
     judge_prefetch(steer, told->key, was_there);
     fb_brain_access(steer->brain, told, &answer);
+    note_spent(steer, told, answer.stream);
     for (unsigned i = 0; i < answer.wants; i++)
         fb_wants_take(steer->wants, fb_brain_streams(steer->brain), &told->fact, answer.stream,
                       &answer.want[i]);
@@ -399,7 +311,7 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
     struct fb_version version;
     struct fb_brain_answer answer = {.keep = FB_KEEP_LRU};
     struct fb_brain_access told = {.key = access->key};
-    struct order order;
+    struct fb_order order;
     size_t len;
 
     *ret_pinned = false;
@@ -419,14 +331,15 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
         .source = access->source,
         .hit = access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM,
     };
+    told.name = fb_brain_name(access->source, path, len, block);
     if (!steer->cache->config.no_patterns) {
         add_position(steer, &told.fact);
         told.pipe = fb_pipe_of(steer->cache, access->source, told.item_bytes);
         answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED);
     }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
-    if (order_for(steer, access->source, path, len, &order)) {
-        answer.keep = order.pinned ? FB_KEEP_UNIFORM : order.keep;
+    if (fb_orders_find(steer->cache->orders, access->source, path, len, &order)) {
+        answer.keep = order.keep;
         *ret_pinned = order.pinned;
     }
     drop_if_read(steer, answer.keep, access, told.item_bytes, file, told.fact.blocks);
@@ -448,6 +361,35 @@ bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block,
                                     blocks);
     fb_mutex_unlock(&steer->lock);
     return wants;
+}
+
+bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, const char *path)
+{
+    uint64_t name = fb_brain_name(source, path, strlen(path), 0);
+    bool is_due;
+
+    fb_mutex_lock(&steer->lock);
+    is_due = fb_brain_reads(steer->brain, name) < steer->streams[stream].due;
+    fb_mutex_unlock(&steer->lock);
+    return is_due;
+}
+
+bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
+{
+    struct stream *s = &steer->streams[stream];
+    uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), gone;
+
+    /* What is on its way is not counted yet, so near the end each needs a place of its own. */
+    if (held + UNDER_WAY * bytes <= quota)
+        return true;
+    /* It may hold more than its share, from a time when there was room for all. */
+    gone = fb_exchange_take(steer->cache->exchange, stream,
+                            held > quota ? fb_min_u64(held + bytes - quota, GIVE_MOST * bytes)
+                                         : bytes);
+    /* Counted anew soon; until then it must not go below nothing. */
+    atomic_fetch_sub_explicit(&s->held_bytes, fb_min_u64(gone, held), memory_order_relaxed);
+    return gone > 0 && held + bytes <= quota + gone;
 }
 
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
@@ -496,7 +438,7 @@ static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct stream *s,
                         bool full)
 {
     uint64_t quota = s ? atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) : 0;
-    struct order order;
+    struct fb_order order;
     enum fb_keep keep;
 
     if (order_of(steer, file, &order)) {
@@ -528,7 +470,7 @@ bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool 
 {
     struct stream *s = stream_of(steer, file);
     enum fb_keep keep = s ? atomic_load_explicit(&s->keep, memory_order_relaxed) : FB_KEEP_LRU;
-    struct order order;
+    struct fb_order order;
 
     if (order_of(steer, file, &order)) {
         if (order.pinned)
@@ -637,6 +579,7 @@ static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_s
 
     if (!fb_brain_get(steer->brain, number, ret_view))
         return false;
+    s->due = ret_view->due;
     atomic_store_explicit(&s->keep, ret_view->keep, memory_order_relaxed);
     atomic_store_explicit(&s->quota_bytes, ret_view->quota_bytes, memory_order_relaxed);
     return ret_view->node != 0 && fb_streams_path(fb_brain_streams(steer->brain), ret_view->node,
@@ -644,19 +587,28 @@ static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_s
 }
 
 /* A random data set is measured, and then loaded as far as its quota goes; once that has brought
- * little that stayed, not again for a while. */
+ * little that stayed, not again for a while. When it is full, what was read makes way for what is
+ * due. What a user wants kept otherwise is not loaded. */
 static void fill(struct fb_steer *steer, struct stream *s, const struct fb_brain_stream *view,
                  const char *path, int64_t now_ns)
 {
     struct fb_fill *filler = steer->cache->fill;
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
+    struct fb_order order;
 
-    if (view->keep != FB_KEEP_UNIFORM || view->has_ended || !filler || now_ns < s->fill_ns ||
-        steer->cache->config.no_prefetch || fb_fill_is_busy(filler))
+    if ((view->keep != FB_KEEP_UNIFORM && view->due == 0) || view->has_ended || !filler ||
+        now_ns < s->fill_ns || steer->cache->config.no_prefetch || fb_fill_is_busy(filler) ||
+        (fb_orders_find(steer->cache->orders, s->source, path, strlen(path), &order) &&
+         order.keep != FB_KEEP_UNIFORM))
         return;
     if (now_ns >= s->measure_ns) {
         if (fb_fill_measure(filler, s->source, path, view->node))
             s->measure_ns = now_ns + MEASURE_NS;
+        return;
+    }
+    if (view->due > 0) {
+        if (fb_fill_turns(filler, s->source, path, (uint32_t)(s - steer->streams)))
+            s->fill_ns = now_ns + TURNS_EVERY_NS;
         return;
     }
     if (view->told_bytes == 0 || view->fill_bytes < FILL_LEAST)
@@ -766,7 +718,7 @@ static void show(struct fb_steer *steer, uint64_t node, unsigned depth, fb_strea
     struct fb_streams *tree = fb_brain_streams(steer->brain);
     struct fb_stream_view view = {.depth = depth, .policy = "-", .accuracy = 1};
     struct fb_brain_stream stream;
-    struct order order;
+    struct fb_order order;
     char path[FB_PATH_MAX];
 
     if (!fb_streams_get(tree, node, &view.info) || depth > FB_STREAM_DEPTH_MAX ||
@@ -784,8 +736,8 @@ static void show(struct fb_steer *steer, uint64_t node, unsigned depth, fb_strea
         view.ttl_ns = stream.ttl_ns;
         view.accuracy = stream.accuracy;
     }
-    if (order_for(steer, view.info.source, path, strlen(path), &order))
-        view.policy = order.pinned ? FB_POLICY_PINNED : fb_keep_name(order.keep);
+    if (fb_orders_find(steer->cache->orders, view.info.source, path, strlen(path), &order))
+        view.policy = fb_order_name(&order);
     visit(arg, &view);
     for (uint64_t child = fb_streams_child(tree, node); child; child = fb_streams_next(tree, child))
         show(steer, child, depth + 1, visit, arg);

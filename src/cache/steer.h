@@ -10,10 +10,9 @@
  * of many blocks) to streams, and for each stream what it keeps, its quota and what it holds. All
  * of it may be late, wrong or absent: reads go on, and what no stream owns is kept as ever.
  *
- * Besides, users give orders for paths: what to keep of them, and what must stay (pinned).
+ * What users have ordered for paths (cache/orders.h) counts for more.
  *
- * Locks: FB_RANK_BRAIN guards the brain for those who look at it (`forebay streams`);
- * FB_RANK_ORDERS the orders.
+ * Lock: FB_RANK_BRAIN guards the brain for those who look at it (`forebay streams`).
  */
 #ifndef FB_CACHE_STEER_H
 #define FB_CACHE_STEER_H
@@ -44,6 +43,11 @@ void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item);
 void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
                     uint32_t stream);
 
+/* Any thread, no lock held: whether it is the turn of a file of one block of the stream to be read;
+ * whether there is room for it in the stream's share, or could be made (exchange.h). */
+bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, const char *path);
+bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes);
+
 /* Any thread, no lock held: whether a block of a file that is fetched ahead, a child of that node,
  * is worth fetching. */
 bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block, uint32_t blocks);
@@ -58,9 +62,7 @@ bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes,
  * buffers hold; so only those wait there that would do harm elsewhere. */
 bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool soon);
 
-/* Whether a user has ordered anything at all; whether a file is to stay. The caller holds a
- * reference. */
-bool fb_steer_has_orders(const struct fb_steer *steer);
+/* Whether a file is to stay, by a user's order. The caller holds a reference. */
 bool fb_steer_is_pinned(struct fb_steer *steer, uint32_t file);
 
 #endif

@@ -41,6 +41,7 @@
  X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
  X(FB_RANK_ORDERS, 57, "what users have ordered for paths")                                 \
  X(FB_RANK_GONE, 58, "items that were evicted since the brain was told")                    \
+ X(FB_RANK_SPENT, 59, "files that were read and may go for others")                         \
  X(FB_RANK_FILES, 60, "writers of the file table")                                          \
  X(FB_RANK_INDEX, 65, "writers of the item index")                                          \
  X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "core/mem.h"
 #include "policy/distinct.h"
+#include "policy/reads.h"
 #include "policy/shadow.h"
 #include "policy/ttl.h"
 #include "policy/turns.h"
@@ -41,19 +43,11 @@ struct prefetcher {
     struct fb_prefetch state;
 };
 
-struct rule {
-    char *path; /* NULL: free */
-    size_t len;
-    uint16_t source;
-    enum fb_keep keep;
-};
-
 struct fb_brain {
     struct fb_brain_config config;
-    struct rule rule[FB_BRAIN_RULES];
-    unsigned rules; /* in use */
     struct fb_streams *streams;
     struct fb_shadow *shadow;
+    struct fb_reads *reads;
     struct stream stream[FB_BRAIN_STREAMS];
     uint16_t recall[RECALL];
     struct prefetcher prefetcher[PREFETCHERS];
@@ -80,6 +74,8 @@ int fb_brain_new(const struct fb_brain_config *config, struct fb_brain **ret_bra
 
     if (rc == 0)
         rc = fb_shadow_new(config->alloc.total_bytes, &b->shadow);
+    if (rc == 0)
+        rc = fb_reads_new(config->reads_max ? config->reads_max : FB_BRAIN_READS, &b->reads);
     if (rc < 0) {
         fb_brain_free(b);
         return rc;
@@ -95,10 +91,9 @@ void fb_brain_free(struct fb_brain *b)
 {
     if (!b)
         return;
-    for (unsigned i = 0; i < FB_BRAIN_RULES; i++)
-        free(b->rule[i].path);
     fb_streams_free(b->streams);
     fb_shadow_free(b->shadow);
+    fb_reads_free(b->reads);
     free(b);
 }
 
@@ -107,94 +102,11 @@ struct fb_streams *fb_brain_streams(struct fb_brain *b)
     return b->streams;
 }
 
-/* ---- rules ---- */
-
-/* A rule's stream has the rule where others have a node. Ids of nodes are beyond 32 bits. */
-#define RULE_NODE 0xffffff00ULL
-
-static const struct rule *rule_of(const struct fb_brain *b, uint64_t node)
-{
-    uint64_t i = node - RULE_NODE;
-
-    return node >= RULE_NODE && i < FB_BRAIN_RULES && b->rule[i].path ? &b->rule[i] : NULL;
-}
-
-static bool is_rule(uint64_t node)
-{
-    return node >= RULE_NODE && node < RULE_NODE + FB_BRAIN_RULES;
-}
-
-static struct rule *find_rule(struct fb_brain *b, uint16_t source, const char *path)
-{
-    for (unsigned i = 0; i < FB_BRAIN_RULES; i++) {
-        struct rule *r = &b->rule[i];
-
-        if (r->path && r->source == source && strcmp(r->path, path) == 0)
-            return r;
-    }
-    return NULL;
-}
-
-int fb_brain_rule(struct fb_brain *b, uint16_t source, const char *path, enum fb_keep keep)
-{
-    struct rule *r = find_rule(b, source, path);
-
-    if (strlen(path) >= FB_BRAIN_RULE_MAX)
-        return -ENAMETOOLONG;
-    for (unsigned i = 0; !r && i < FB_BRAIN_RULES; i++) {
-        if (!b->rule[i].path)
-            r = &b->rule[i];
-    }
-    if (!r)
-        return -ENOSPC;
-    if (!r->path) {
-        r->path = fb_strdup(path);
-        if (!r->path)
-            return -ENOMEM;
-        r->len = strlen(path);
-        r->source = source;
-        b->rules++;
-    }
-    r->keep = keep;
-    return 0;
-}
-
-bool fb_brain_unrule(struct fb_brain *b, uint16_t source, const char *path)
-{
-    struct rule *r = find_rule(b, source, path);
-
-    if (!r)
-        return false;
-    free(r->path);
-    *r = (struct rule){0};
-    b->rules--;
-    return true;
-}
-
-/* The node of the longest that fits; 0: none. */
-static uint64_t rule_for(const struct fb_brain *b, const struct fb_fact *fact)
-{
-    const struct rule *best = NULL;
-
-    for (unsigned i = 0; b->rules && i < FB_BRAIN_RULES; i++) {
-        const struct rule *r = &b->rule[i];
-
-        if (!r->path || r->source != fact->source || r->len > fact->path_len ||
-            memcmp(r->path, fact->path, r->len) != 0)
-            continue;
-        if (r->len && r->len < fact->path_len && fact->path[r->len] != '/')
-            continue;
-        if (!best || r->len > best->len)
-            best = r;
-    }
-    return best ? RULE_NODE + (uint64_t)(best - b->rule) : 0;
-}
-
 /* ---- streams ---- */
 
 static bool info_of(const struct fb_brain *b, const struct stream *s, struct fb_stream_info *info)
 {
-    return s->node && !is_rule(s->node) && fb_streams_get(b->streams, s->node, info);
+    return s->node && fb_streams_get(b->streams, s->node, info);
 }
 
 static uint64_t data_bytes(const struct stream *s)
@@ -233,13 +145,20 @@ static bool takes_turns(const struct fb_brain *b, const struct stream *s, enum f
     return fb_turns_taken(&s->turns, items);
 }
 
+uint64_t fb_brain_name(uint16_t source, const char *path, size_t len, uint32_t block)
+{
+    return fb_hash64_seed(path, len, (uint64_t)source << 32 | block);
+}
+
+uint32_t fb_brain_reads(const struct fb_brain *b, uint64_t name)
+{
+    return fb_reads_of(b->reads, name);
+}
+
 static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
 {
-    const struct rule *rule = rule_of(b, s->node);
     struct fb_stream_info info;
 
-    if (rule)
-        return rule->keep;
     if (b->config.no_keep || !info_of(b, s, &info))
         return FB_KEEP_LRU;
     if (takes_turns(b, s, (enum fb_pattern)info.verdict.pattern))
@@ -417,14 +336,12 @@ static void count_bytes(struct stream *s, const struct fb_fed *fed, uint64_t byt
 void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
                      struct fb_brain_answer *answer)
 {
-    uint64_t owner = rule_for(b, &access->fact);
     struct fb_fed fed;
     struct stream *s;
 
     fb_streams_feed(b->streams, &access->fact, &fed);
-    if (!owner)
-        owner = fb_streams_fed_owner(b->streams, &fed);
-    *answer = (struct fb_brain_answer){.stream = stream_of(b, owner)};
+    *answer =
+        (struct fb_brain_answer){.stream = stream_of(b, fb_streams_fed_owner(b->streams, &fed))};
     s = &b->stream[answer->stream];
     if (s->has_ended) {
         s->has_ended = false;
@@ -432,8 +349,8 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
     }
     s->idle_rounds = 0;
     s->pipe = access->pipe;
-    if (access->is_counted)
-        fb_turns_read(&s->turns, access->reads);
+    if (!b->config.no_turns)
+        fb_turns_read(&s->turns, fb_reads_add(b->reads, access->name));
     answer->keep = keep_of(b, s);
     fb_ghost_request(&s->ghost, access->key, !access->fact.hit);
     fb_distinct_add(&s->seen, access->key, access->item_bytes);
@@ -515,8 +432,6 @@ static void end_streams(struct fb_brain *b, int64_t now_ns)
 
         if (!s->lives)
             continue;
-        if (rule_of(b, s->node))
-            continue;
         if (!info_of(b, s, &info)) {
             s->has_ended = true;
             s->node = 0;
@@ -541,7 +456,7 @@ static void begin_round(struct fb_brain *b, int64_t now_ns)
         if (!s->lives)
             continue;
         s->idle_rounds = s->ghost.requests ? 0 : s->idle_rounds + 1;
-        if (i > 0 && s->idle_rounds > IDLE_ROUNDS && !b->config.no_ttl && !rule_of(b, s->node))
+        if (i > 0 && s->idle_rounds > IDLE_ROUNDS && !b->config.no_ttl)
             s->has_ended = true;
         s->rate = s->ghost.requests / seconds;
         s->ghost_share = fb_ghost_round(&s->ghost);
@@ -574,9 +489,8 @@ bool fb_brain_get(const struct fb_brain *b, uint32_t stream, struct fb_brain_str
     info_of(b, s, &info);
     p = &b->prefetcher[(s->node ^ s->node >> 32) % PREFETCHERS];
     *ret_stream = (struct fb_brain_stream){
-        .node = is_rule(s->node) ? 0 : s->node,
+        .node = s->node,
         .has_ended = s->has_ended,
-        .by_rule = rule_of(b, s->node) != NULL,
         .keep = keep_of(b, s),
         .quota_bytes = s->quota,
         .used_bytes = s->used,

@@ -32,6 +32,7 @@
 
 #define FB_BRAIN_STREAMS 256
 #define FB_BRAIN_WANTS   4
+#define FB_BRAIN_READS   65536
 
 struct fb_brain;
 
@@ -39,6 +40,7 @@ struct fb_brain_config {
     struct fb_streams_config streams;
     struct fb_prefetch_config prefetch;
     struct fb_alloc_config alloc;
+    uint64_t reads_max; /* items whose reads are counted (policy/reads.h); 0: FB_BRAIN_READS */
     int64_t round_ns;
     int64_t ttl_base_ns;
     /* Parts switched off: everything is LRU; nothing is fetched ahead, or not filled; streams never
@@ -55,11 +57,10 @@ struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes);
 
 struct fb_brain_access {
     struct fb_fact fact;
-    uint64_t key; /* of the item; not 0 */
+    uint64_t key;  /* of the item; not 0 */
+    uint64_t name; /* also of the item, but its own for ever: fb_brain_name(), or what will do */
     uint64_t item_bytes;
     struct fb_prefetch_pipe pipe; /* of its source */
-    bool is_counted;              /* the cache counts how often items are read (policy/turns.h): */
-    uint32_t reads;               /* how often this one was before; 0 if nothing is known */
 };
 
 /* Children of a node to fetch ahead: those at positions first, first + stride, ...; by_name: those
@@ -86,17 +87,16 @@ enum fb_went {
 };
 
 struct fb_brain_stream {
-    uint64_t node; /* 0: none any more, or stream 0, or a rule's */
+    uint64_t node; /* 0: none any more, or stream 0 */
     bool has_ended;
-    bool by_rule;
     enum fb_keep keep;
     uint64_t quota_bytes;
     uint64_t used_bytes;
     uint64_t data_bytes; /* all it reads, about; 0: unknown */
     uint64_t told_bytes; /* the same, as told by fb_brain_size() */
     uint64_t fill_bytes; /* worth loading now, beyond what it has */
-    /* Items of its data set that were read less often than `due` are worth loading even when its
-     * share is full, each in place of one (the item read last) that was not; 0: none are. */
+    /* Items of its data set that were read less often than `due` (fb_brain_reads) are worth loading
+     * even when its share is full, each in place of one that was not; 0: none are. */
     double due;
     int64_t ttl_ns; /* INT64_MAX: none */
     double benefit;
@@ -116,6 +116,11 @@ void fb_brain_access(struct fb_brain *brain, const struct fb_brain_access *acces
  * was read of it. */
 void fb_brain_size(struct fb_brain *brain, uint32_t stream, uint64_t bytes);
 
+uint64_t fb_brain_name(uint16_t source, const char *path, size_t len, uint32_t block);
+
+/* How often an item was read, as far as is known. */
+uint32_t fb_brain_reads(const struct fb_brain *brain, uint64_t name);
+
 /* free_bytes: what of the cache is empty. is_ahead: it comes of a want. */
 bool fb_brain_admits(const struct fb_brain *brain, uint32_t stream, bool is_ahead,
                      uint64_t item_bytes, uint64_t free_bytes);
@@ -125,17 +130,6 @@ void fb_brain_went(struct fb_brain *brain, uint32_t stream, uint64_t key, uint64
 
 /* An item that came of a want was read for the first time, or went unread. */
 void fb_brain_prefetched(struct fb_brain *brain, uint16_t origin, bool was_used);
-
-/* A user's word: what is at and below `path` (no slash at either end; "" is all of the source) is a
- * stream of its own, kept like that; the longest path that fits counts. -ENOSPC: there are
- * FB_BRAIN_RULES already; -ENAMETOOLONG. */
-#define FB_BRAIN_RULES    64
-#define FB_BRAIN_RULE_MAX 1024
-FB_MUST_CHECK int fb_brain_rule(struct fb_brain *brain, uint16_t source, const char *path,
-                                enum fb_keep keep);
-
-/* As it was before: by pattern. False when there was no such rule. */
-bool fb_brain_unrule(struct fb_brain *brain, uint16_t source, const char *path);
 
 /* Which stream gives when `stream` (which may be the one) needs room. FB_BRAIN_ANYONE when space is
  * not divided: the least recently used item of all goes. */

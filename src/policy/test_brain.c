@@ -369,37 +369,6 @@ static void months_to_come_are_wanted_by_name(void **state)
     fb_brain_free(b);
 }
 
-static void users_have_the_last_word(void **state)
-{
-    struct cache *c = new_cache(100, &all_parts);
-    struct fb_brain_stream s;
-    uint32_t by_rule = 0;
-
-    (void)state;
-    assert_int_equal(fb_brain_rule(c->brain, 0, "set1", FB_KEEP_NEVER), 0);
-    assert_int_equal(fb_brain_rule(c->brain, 0, "set2", FB_KEEP_EAGER), 0);
-    assert_int_equal(fb_brain_rule(c->brain, 0, "set2", FB_KEEP_LRU), 0);
-    assert_int_equal(fb_brain_rule(c->brain, 0, "set", FB_KEEP_NEVER), 0);
-    for (uint32_t i = 0; i < FILES; i++) {
-        read_file(c, 1, i, 1);
-        read_file(c, 2, i % 20, 2);
-    }
-    /* Nothing of the one is kept, the other is hit; what only begins alike is not meant. */
-    for (uint32_t i = 0; i < FILES; i++)
-        assert_int_equal(c->item[1][i].stream, NONE);
-    assert_true(hit_ratio(c, 2) > 0.95);
-    for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++)
-        by_rule += fb_brain_get(c->brain, i, &s) && s.by_rule;
-    assert_int_equal(by_rule, 2);
-    assert_true(fb_brain_unrule(c->brain, 0, "set2"));
-    assert_false(fb_brain_unrule(c->brain, 0, "set2"));
-    fb_brain_tick(c->brain, c->now_ns);
-    for (uint32_t i = 0; i < 200; i++)
-        read_file(c, 2, i % 20, 2);
-    assert_true(hit_ratio(c, 2) > 0.95);
-    free_cache(c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,7 +378,6 @@ int main(void)
         cmocka_unit_test(streams_share_by_benefit),
         cmocka_unit_test(an_ended_job_gives_its_space),
         cmocka_unit_test(months_to_come_are_wanted_by_name),
-        cmocka_unit_test(users_have_the_last_word),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

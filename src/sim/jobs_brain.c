@@ -24,7 +24,6 @@
 #define LISTERS    8
 #define LISTED_AT  32 /* visits of a directory (cache/dirs.h) */
 #define PATH_BYTES 256
-#define READS_MAX  255
 
 enum list {
     UNREAD, /* fetched ahead */
@@ -39,7 +38,6 @@ struct item {
     uint16_t origin; /* the prefetch it came of, until it is read */
     bool is_here;
     uint8_t list;
-    uint8_t reads; /* in all, up to READS_MAX */
     double time_s; /* of its place in the list: last use, or coming */
 };
 
@@ -109,11 +107,12 @@ int fb_jobs_brain_new(const struct fb_jobs_world *world, const struct fb_brain_c
     if (rc == 0) {
         c->world = world;
         c->config = *config;
+        c->config.reads_max = world->item_count + world->item_count / 2ULL;
         c->capacity = config->alloc.total_bytes;
         memset(c->ends, 0xff, sizeof c->ends);
         c->items = fb_alloc_array(world->item_count, sizeof *c->items);
         c->visits = fb_alloc_array(world->file_count, 1);
-        rc = c->items && c->visits ? fb_brain_new(config, &c->brain) : -ENOMEM;
+        rc = c->items && c->visits ? fb_brain_new(&c->config, &c->brain) : -ENOMEM;
     }
     if (rc == 0)
         rc = fb_jobs_ahead_new(world, no_readahead ? FB_JOBS_AHEAD_NONE : FB_JOBS_AHEAD_READAHEAD,
@@ -341,7 +340,7 @@ static void look_ahead(struct cache *c, struct fb_jobs_run *run, const struct fb
 /* Whether it is the item's turn, where a stream has turns. */
 static bool is_due(const struct cache *c, uint32_t at)
 {
-    return c->items[at].reads < c->fill[c->items[at].stream].due;
+    return fb_brain_reads(c->brain, at + 1ULL) < c->fill[c->items[at].stream].due;
 }
 
 static void used(struct cache *c, uint32_t at, const struct fb_brain_answer *answer, double now_s)
@@ -401,8 +400,7 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
                  .hit = hit},
         .key = read->item + 1ULL,
         .item_bytes = read->bytes,
-        .is_counted = true,
-        .reads = it->reads,
+        .name = read->item + 1ULL,
         .pipe = {.latency_s = fb_jobs_fetch_time(run),
                  .bytes_per_s = fb_jobs_bytes_per_s(run),
                  .item_bytes = read->bytes},
@@ -410,7 +408,6 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
 
     access.fact.siblings = siblings_of(c, number, &access.fact.position);
     fb_brain_access(c->brain, &access, &answer);
-    it->reads = (uint8_t)(it->reads + (it->reads < READS_MAX));
     if (hit) {
         used(c, read->item, &answer, read->now_s);
     } else {
@@ -520,7 +517,7 @@ static uint32_t next_to_fill(struct cache *c, struct fb_jobs_run *run, uint32_t 
         fill->next = at + 1 < fill->end ? at + 1 : fill->first;
         fill->looked++;
         if (c->items[at].is_here || !fb_jobs_may_fetch_ahead(run, at) ||
-            (fill->due > 0 && c->items[at].reads >= fill->due))
+            (fill->due > 0 && fb_brain_reads(c->brain, at + 1ULL) >= fill->due))
             continue;
         fill->looked = 0;
         fill->bytes -= fb_min_u64(bytes, fill->bytes);

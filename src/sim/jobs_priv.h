@@ -35,6 +35,8 @@ struct fetch {
     double served_at_end; /* of the pipe's `served` when its last byte comes */
     uint8_t state;
     bool is_ahead;
+    bool is_fill;   /* nobody is about to ask for it */
+    bool is_wanted; /* or somebody has, by the time it is sent */
 };
 
 struct queue {
@@ -91,6 +93,7 @@ struct fb_jobs_run {
     uint32_t demand_active;
     uint32_t ahead_active;
     uint32_t sending;
+    uint32_t sending_wanted;
     double served; /* bytes that each answer has had of the pipe since the beginning */
     double served_s;
     double fetch_time_s;

@@ -17,8 +17,8 @@
 
 #define SLACK_BYTES 1.0  /* of rounding */
 #define TIME_WEIGHT 0.05 /* of the last fetch in the mean */
-#define BUSY        4    /* answers that share the pipe */
-#define SPARED      2    /* connections that only demand may take */
+#define BUSY        4 /* answers that somebody waits for, or soon will, and that share the pipe */
+#define SPARED      2 /* connections that only demand may take */
 
 struct fb_jobs_source fb_jobs_source_default(void)
 {
@@ -107,6 +107,8 @@ void fb_jobs_answer(struct fb_jobs_run *run, uint32_t connection)
     f->state = FETCH_SENDING;
     f->served_at_end = run->served + f->bytes;
     run->sending++;
+    f->is_wanted = !f->is_fill || f->waiting != FB_JOBS_NONE;
+    run->sending_wanted += f->is_wanted;
     foresee_pipe(run);
 }
 
@@ -171,13 +173,17 @@ static void begin_what_may(struct fb_jobs_run *run)
         take(run, &run->ahead, at);
         begin(run, at);
     }
-    /* What nobody waits for does not take bandwidth from what somebody does. */
-    while (ops && ops->idle && !run->ahead.head && run->sending < BUSY && room_ahead(run) > 0) {
-        uint32_t item = ops->idle(run->setup.cache, run);
+    /* What nobody waits for does not take bandwidth from what somebody does; but does not wait for
+     * others of its kind. */
+    while (ops && ops->idle && !run->ahead.head && run->sending_wanted < BUSY &&
+           room_ahead(run) > 0) {
+        uint32_t item = ops->idle(run->setup.cache, run), at;
 
         if (item == FB_JOBS_NONE)
             break;
-        begin(run, new_fetch(run, item, fb_jobs_item_bytes(run->setup.world, item), true));
+        at = new_fetch(run, item, fb_jobs_item_bytes(run->setup.world, item), true);
+        run->fetch[at].is_fill = true;
+        begin(run, at);
     }
 }
 
@@ -219,6 +225,7 @@ static void finish(struct fb_jobs_run *run, uint32_t at)
     run->connection[f->connection] = 0;
     *(f->is_ahead ? &run->ahead_active : &run->demand_active) -= 1;
     run->sending--;
+    run->sending_wanted -= f->is_wanted;
     if (!f->is_ahead)
         run->fetch_time_s += TIME_WEIGHT * (run->now_s - f->begun_s - run->fetch_time_s);
     if (ops) {
