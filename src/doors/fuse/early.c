@@ -131,11 +131,11 @@ bool fb_early_read(struct fb_mount *mount, fuse_req_t req, uint32_t file, size_t
         return false;
     good = e->read.file == file && e->read.piece_count == 1 && offset < e->read.bytes;
     if (good) {
-        uint64_t left = e->read.bytes - offset;
+        uint64_t left = fb_min_u64(e->read.bytes - offset, size);
 
         fb_read_wanted(&e->read);
-        fuse_reply_buf(req, (const char *)e->read.pieces[0].data + offset,
-                       size < left ? size : left);
+        fb_notifier_read(mount->notifier, file, offset + left);
+        fuse_reply_buf(req, (const char *)e->read.pieces[0].data + offset, left);
     }
     end(mount);
     return good;

@@ -46,6 +46,10 @@
 #define FB_FUSE_DIR_BYTES      (128u << 10) /* of one answer to READDIR */
 #define FB_FUSE_DIR_MARKS      4096u
 #define FB_FUSE_NOTIFY_MAX     4096u /* records waiting to be invalidated */
+#define FB_FUSE_SAMPLE         64u   /* one file in so many is read from here again: see notify.c */
+#define FB_FUSE_SAMPLE_MAX     64u   /* of them waiting */
+#define FB_FUSE_SAMPLE_NS      (1000 * 1000000LL) /* after it was read */
+#define FB_FUSE_SAMPLE_GAP_NS  (10 * 1000000LL)   /* between two of them, at least */
 #define FB_FUSE_READ_AHEAD     (1u << 20)
 #define FB_FUSE_BACKGROUND     512u /* those that wait for a hung source must not fill it at once */
 #define FB_FUSE_FOREVER_S      86400.0 /* time-out of what does not change */
@@ -436,6 +440,9 @@ void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
 /* The record is no longer current; never waits. The caller has a reference, or the kernel knows
  * it. */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
+/* The kernel is about to be sent a file up to `end`. Where it would not ask again, perhaps it shall.
+ * The kernel knows the record. */
+void fb_notifier_read(struct fb_notifier *notifier, uint32_t id, uint64_t end);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
 

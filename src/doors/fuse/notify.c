@@ -16,6 +16,13 @@
  * killed then, the thread that waits for the lock would keep the connection open, and the two would
  * wait for ever.
  *
+ * Sampling. Where opens are not sent to us (static mounts), pages that the kernel has are read
+ * without our knowledge: a data set would be seen once and never again. So the pages of one file in
+ * FB_FUSE_SAMPLE, chosen by the hash of its path, are dropped a second after it was read to
+ * its end, no more than one in FB_FUSE_SAMPLE_GAP_NS; its next read is ours, and what the sample does
+ * stands for all. Only pages are dropped, no names: no lock of a directory is taken. Files that
+ * only the kernel is asked for look unused to us, and so leave DRAM first, as they should.
+ *
  * The queue is bounded. When it overflows, all names in the root directory are invalidated instead,
  * and with them everything: costly, but never wrong.
  */
@@ -47,6 +54,14 @@ struct fb_notifier {
     unsigned head;
     unsigned count;
     uint32_t queue[FB_FUSE_NOTIFY_MAX]; /* records, with a reference each */
+    unsigned sample_head;
+    unsigned sample_count;
+    int64_t sampled_ns; /* when the last one was dropped */
+
+    struct sample {
+        uint32_t id; /* with a reference */
+        int64_t read_ns;
+    } sample[FB_FUSE_SAMPLE_MAX]; /* files whose pages go */
 };
 
 int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier)
@@ -69,6 +84,8 @@ void fb_notifier_destroy(struct fb_notifier *n)
         return;
     for (unsigned i = 0; i < n->count; i++)
         fb_files_unref(n->mount->files, n->queue[(n->head + i) % FB_FUSE_NOTIFY_MAX], 1);
+    for (unsigned i = 0; i < n->sample_count; i++)
+        fb_files_unref(n->mount->files, n->sample[(n->sample_head + i) % FB_FUSE_SAMPLE_MAX].id, 1);
     fb_cond_destroy(&n->idle);
     fb_cond_destroy(&n->wake);
     fb_mutex_destroy(&n->lock);
@@ -103,6 +120,27 @@ void fb_notifier_retired(struct fb_notifier *n, uint32_t id)
     if (log)
         fb_log_info("%s: many files changed at once, the kernel forgets all names",
                     n->mount->config.mountpoint);
+}
+
+void fb_notifier_read(struct fb_notifier *n, uint32_t id, uint64_t end)
+{
+    struct fb_files *files = n->mount->files;
+    bool queued;
+
+    if (!n->mount->no_open || fb_files_path_hash(files, id) % FB_FUSE_SAMPLE != 0 ||
+        end < fb_files_version(files, id)->size)
+        return;
+    fb_files_ref(files, id, 1);
+    fb_mutex_lock(&n->lock);
+    queued = !n->stop && n->sample_count < FB_FUSE_SAMPLE_MAX;
+    if (queued) {
+        n->sample[(n->sample_head + n->sample_count++) % FB_FUSE_SAMPLE_MAX] =
+            (struct sample){.id = id, .read_ns = fb_now_ns()};
+        fb_cond_signal(&n->wake);
+    }
+    fb_mutex_unlock(&n->lock);
+    if (!queued)
+        fb_files_unref(files, id, 1);
 }
 
 void fb_notifier_shed(struct fb_notifier *n, bool hard)
@@ -196,6 +234,32 @@ static void tell_everything(struct fb_mount *mount)
     free(c.ids);
 }
 
+/* When something of the sample may be dropped; FB_NEVER_NS: there is nothing. */
+static int64_t sample_due_ns(const struct fb_notifier *n) FB_REQUIRES(n->lock)
+{
+    int64_t read_ns = n->sample[n->sample_head].read_ns + FB_FUSE_SAMPLE_NS;
+    int64_t gap_ns = n->sampled_ns + FB_FUSE_SAMPLE_GAP_NS;
+
+    if (n->sample_count == 0)
+        return FB_NEVER_NS;
+    return read_ns > gap_ns ? read_ns : gap_ns;
+}
+
+static void drop_sampled(struct fb_notifier *n) FB_REQUIRES(n->lock)
+{
+    uint32_t id = n->sample[n->sample_head].id;
+    struct fb_mount *mount = n->mount;
+
+    n->sample_head = (n->sample_head + 1) % FB_FUSE_SAMPLE_MAX;
+    n->sample_count--;
+    fb_mutex_unlock(&n->lock);
+    if (fb_node_known(mount->nodes, id, NULL))
+        fuse_lowlevel_notify_inval_inode(mount->session, fb_ino_of(id), 0, 0);
+    fb_files_unref(mount->files, id, 1);
+    fb_mutex_lock(&n->lock);
+    n->sampled_ns = fb_now_ns();
+}
+
 /* The next thing to do, and doing it. False: nothing. */
 static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
 {
@@ -242,7 +306,10 @@ static void *run(void *arg)
         if (step(n))
             continue;
         fb_cond_broadcast(&n->idle);
-        fb_cond_wait(&n->wake, &n->lock, FB_NEVER_NS);
+        if (fb_now_ns() >= sample_due_ns(n))
+            drop_sampled(n);
+        else
+            fb_cond_wait(&n->wake, &n->lock, sample_due_ns(n));
     }
     fb_cond_broadcast(&n->idle);
     fb_mutex_unlock(&n->lock);

@@ -35,6 +35,7 @@ static void read_done(struct fb_read *read)
 
     fb_interruptible(r->req, NULL);
     if (result == 0) {
+        fb_notifier_read(mount->notifier, read->file, read->offset + read->bytes);
         reply_bytes(r->req, read);
         fb_read_release(read);
     } else {
