@@ -7,7 +7,7 @@ import tempfile
 
 import report
 from measure import drop_caches, make_files, output_of, program
-from mounts import forebay_binary
+from mounts import Mount, forebay_binary
 from preload import HERE, PYTHON, Group, last_object, output_of_env
 from sections import Bench, alternate, settle
 from shares import Share
@@ -323,7 +323,7 @@ class FarSource(Bench):
             f.write("\n".join(names) + "\n")
         settle()
 
-    def share_args(self, mode):
+    def mount_args(self, mode):
         half = self.files * self.plan.file_bytes // 2
         kept = ["--no-cache"] if mode == "native" else []
         return ["--memory", str(96 << 20), "--cache-size", str(max(int(half / 0.8), 32 << 20)),
@@ -332,21 +332,23 @@ class FarSource(Bench):
 
     def words(self, mode):
         extra = ["--plan"] if mode == "plan" else ["--seed", "3000000000"]
-        return [PYTHON, "-W", "ignore", HERE + "/training.py", self.data, "--list", self.listing,
-                "--epochs", "2", "--workers", str(self.workers), "--step", str(self.step_ms),
-                *extra]
+        return [PYTHON, "-W", "ignore", HERE + "/training.py", self.folder + "/far/mnt", "--list",
+                self.listing, "--epochs", "2", "--workers", str(self.workers), "--step",
+                str(self.step_ms), "--drop", *extra]
 
     def round(self, no):
         for mode in alternate(no, *self.modes):
-            share = Share(self.data, self.folder + "/share", *self.share_args(mode))
+            # A program under the preload library would read the directory itself.
+            mount = Mount(self.data, self.folder + "/far", *self.mount_args(mode))
             try:
-                env = {**share.env, "FOREBAY": forebay_binary(), "PYTHONPATH": os.path.join(
+                env = {**mount.env, "FOREBAY": forebay_binary(), "PYTHONPATH": os.path.join(
                     os.path.dirname(os.path.dirname(forebay_binary())), "python")}
-                before = share.status()["counters"]["source_read_bytes"]
-                seen = last_object(output_of_env(share.command(*self.words(mode)), env))
-                after = share.status()["counters"]["source_read_bytes"]
+                before = mount.status()["counters"]["source_read_bytes"]
+                seen = last_object(output_of_env(self.words(mode), env))
+                after = mount.status()["counters"]["source_read_bytes"]
             finally:
-                share.stop()
+                mount.stop()
+                shutil.rmtree(self.folder + "/far", ignore_errors=True)
             for epoch in (0, 1):
                 self.see(f"{mode} {epoch}", seen["stalls"][epoch])
             self.see(f"{mode} bytes", (after - before) / (self.files * self.plan.file_bytes))
@@ -369,9 +371,9 @@ class FarSource(Bench):
         return rows
 
     def commands(self):
-        return [" ".join(["forebay run --source DATA"] + self.share_args("plan") +
-                         ["-- python3 bench/training.py DATA --list FILE --workers 4 --plan "
-                          "--epochs 2 --step 50"])]
+        return [" ".join(["forebay mount DATA MNT"] + self.mount_args("plan")),
+                "python3 bench/training.py MNT --list FILE --workers 4 --plan --epochs 2 "
+                "--step 50 --drop"]
 
 
 SECTIONS = (Plans, Seeds, Door, Training, Decoding, FarSource)

@@ -3,13 +3,13 @@
 time an epoch.
 
     training.py DIR --list FILE --workers N [--epochs N] [--batch N] [--seed N] [--plan]
-                [--fast DIR2] [--no-io] [--decode] [--step MS]
+                [--fast DIR2] [--no-io] [--decode] [--step MS] [--drop]
 
 --plan hands the loader to Forebay first. --fast: files that are in DIR2 as well are read there (a
 fixed part of the data set in memory: with one rank every sample is read equally often, so NoPFS's
 placement by frequency is any part). --no-io reads nothing: what the loader itself takes; with
 --decode, which decodes files as JPEG, it decodes the first one each time. --step: what a GPU takes
-a batch; `stalls` are the seconds of each epoch beyond that.
+a batch; `stalls` are the seconds of each epoch beyond that. --drop: the kernel is to keep nothing.
 """
 import argparse
 import io
@@ -30,6 +30,7 @@ class Files(Dataset):
         self.paths = [os.path.join(options.folder, name) for name in names]
         self.places = list(self.paths)
         self.no_io = options.no_io
+        self.drop = options.drop
         self.decode = None
         if options.decode:
             from PIL import Image  # pylint: disable=import-outside-toplevel
@@ -54,6 +55,8 @@ class Files(Dataset):
         else:
             with open(self.places[i], "rb") as f:
                 data = f.read()
+                if self.drop:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if self.decode:
             return sum(self.decode(io.BytesIO(data)).convert("RGB").getpixel((0, 0)))
         return len(data) + data[-1]
@@ -72,6 +75,7 @@ def main():
     parser.add_argument("--no-io", action="store_true")
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--step", type=float, default=0)
+    parser.add_argument("--drop", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = Files(options)
