@@ -16,40 +16,40 @@ struct fb_exchange {
 
 int fb_exchange_create(struct fb_cache *cache, struct fb_exchange **ret_exchange)
 {
-    struct fb_exchange *x = fb_alloc(sizeof *x);
+    struct fb_exchange *e = fb_alloc(sizeof *e);
 
-    if (!x)
+    if (!e)
         return -ENOMEM;
-    x->cache = cache;
-    fb_mutex_init(&x->lock, FB_RANK_SPENT);
-    *ret_exchange = x;
+    e->cache = cache;
+    fb_mutex_init(&e->lock, FB_RANK_SPENT);
+    *ret_exchange = e;
     return 0;
 }
 
-void fb_exchange_destroy(struct fb_exchange *x)
+void fb_exchange_destroy(struct fb_exchange *e)
 {
-    if (!x)
+    if (!e)
         return;
-    fb_mutex_destroy(&x->lock);
-    free(x);
+    fb_mutex_destroy(&e->lock);
+    free(e);
 }
 
-void fb_exchange_spent(struct fb_exchange *x, const struct fb_spent *spent)
+void fb_exchange_spent(struct fb_exchange *e, const struct fb_spent *spent)
 {
-    fb_mutex_lock(&x->lock);
-    x->spent[x->next] = *spent;
-    x->next = (x->next + 1) % FB_EXCHANGE_ITEMS;
-    fb_mutex_unlock(&x->lock);
+    fb_mutex_lock(&e->lock);
+    e->spent[e->next] = *spent;
+    e->next = (e->next + 1) % FB_EXCHANGE_ITEMS;
+    fb_mutex_unlock(&e->lock);
 }
 
 /* The newest of the stream. */
-static bool take_newest(struct fb_exchange *x, uint32_t stream, struct fb_spent *ret_spent)
+static bool take_newest(struct fb_exchange *e, uint32_t stream, struct fb_spent *ret_spent)
 {
     bool found = false;
 
-    fb_mutex_lock(&x->lock);
+    fb_mutex_lock(&e->lock);
     for (uint32_t i = 1; i <= FB_EXCHANGE_ITEMS && !found; i++) {
-        struct fb_spent *s = &x->spent[(x->next + FB_EXCHANGE_ITEMS - i) % FB_EXCHANGE_ITEMS];
+        struct fb_spent *s = &e->spent[(e->next + FB_EXCHANGE_ITEMS - i) % FB_EXCHANGE_ITEMS];
 
         if (s->stream == stream) {
             *ret_spent = *s;
@@ -57,7 +57,7 @@ static bool take_newest(struct fb_exchange *x, uint32_t stream, struct fb_spent 
             found = true;
         }
     }
-    fb_mutex_unlock(&x->lock);
+    fb_mutex_unlock(&e->lock);
     return found;
 }
 
@@ -86,12 +86,12 @@ static uint64_t forget(struct fb_cache *cache, const struct fb_spent *spent)
     return bytes;
 }
 
-uint64_t fb_exchange_take(struct fb_exchange *x, uint32_t stream, uint64_t bytes)
+uint64_t fb_exchange_take(struct fb_exchange *e, uint32_t stream, uint64_t bytes)
 {
     struct fb_spent spent;
     uint64_t gone = 0;
 
-    while (gone < bytes && take_newest(x, stream, &spent))
-        gone += forget(x->cache, &spent);
+    while (gone < bytes && take_newest(e, stream, &spent))
+        gone += forget(e->cache, &spent);
     return gone;
 }
