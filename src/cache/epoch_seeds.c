@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "cache/dirs.h"
@@ -24,6 +26,7 @@
 #define QUIET_NS     (200 * FB_NS_PER_MS)
 #define IDLE_NS      (500 * FB_NS_PER_MS)
 #define STEP_SEEDS   (UINT64_C(1) << 18)
+#define NICE         10
 #define REST         3 /* times as long as a step of a long search takes */
 #define REST_MAX_NS  (50 * FB_NS_PER_MS)
 #define FAILED_MAX   16u
@@ -649,6 +652,8 @@ static void *run(void *arg)
 {
     struct fb_seeds *s = arg;
 
+    /* Who reads needs the processor more; where it is refused, it is not much. */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     fb_mutex_lock(&s->lock);
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
         struct dataset d = {.seeds = s};
