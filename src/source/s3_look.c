@@ -253,6 +253,12 @@ static void list_restart(struct fb_s3_call *call)
     look->found_key = look->foreign = false;
 }
 
+/* A length that is missing is not 0, and without an ETag there is no version. */
+static int head_check(struct fb_s3_call *call)
+{
+    return call->reply.has_length && call->reply.etag[0] ? 0 : -EAGAIN;
+}
+
 static void send_head(struct fb_s3_look *look)
 {
     look->head = (struct fb_s3_call){
@@ -260,6 +266,7 @@ static void send_head(struct fb_s3_look *look)
         .key = look->key,
         .deadline_ns = look->deadline_ns,
         .urgent = look->urgent,
+        .check = head_check,
         .done = head_done,
         .arg = look,
     };

@@ -71,14 +71,25 @@ static bool same_object(const struct fb_version *a, const struct fb_version *b)
     return a->size == b->size && a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1];
 }
 
+/* True when the answer says how long the object is. */
+static bool tells_total(const struct piece *p)
+{
+    const struct fb_s3_headers *reply = &p->call.reply;
+
+    if (p->call.status != 200)
+        return reply->has_range && reply->has_total;
+    /* Sent in chunks: one that came to its end, and is as long as it should be, will do. */
+    return reply->has_length || p->call.bytes == p->op->version.size;
+}
+
 static bool covers(const struct piece *p, uint64_t *ret_total)
 {
     const struct fb_s3_headers *reply = &p->call.reply;
 
     /* A server that knows no ranges sends all. */
     if (p->call.status == 200) {
-        *ret_total = reply->length;
-        return p->offset == 0 && reply->length == p->length;
+        *ret_total = reply->has_length ? reply->length : p->call.bytes;
+        return p->offset == 0 && *ret_total == p->length;
     }
     *ret_total = reply->range_total;
     return reply->range_first == p->offset && reply->range_last == p->offset + p->length - 1;
@@ -95,7 +106,7 @@ static int check(struct fb_s3_call *call)
     bool all = covers(p, &total);
     struct fb_attr attr;
 
-    if (!reply->etag[0])
+    if (!reply->etag[0] || !tells_total(p))
         return -EAGAIN;
     fb_s3_file_attr(op->base.s3, op->key, total, reply->mtime_ns, reply->etag, &attr);
     if (!same_object(&op->version, &attr.version)) {

@@ -21,6 +21,7 @@ there), each time in so many as `one_in` says. What it does:
     etag, range                   other values of ETag and Content-Range
     flip: N                       the byte at N of the body is another
     whole                         the range is not looked at
+    chunked                       in chunks, without Content-Length
     rate: N                       bytes a second
     replace: TEXT                 the object has this body once the answer is on its way
 """
@@ -251,7 +252,10 @@ class Connection:
         if "range" in rule and "content-range" in headers:
             headers["content-range"] = rule["range"]
         if answer.status not in (204, 304):
-            headers["content-length"] = str(max(0, size + rule.get("length", 0)))
+            if rule.get("chunked"):
+                headers["transfer-encoding"] = "chunked"
+            else:
+                headers["content-length"] = str(max(0, size + rule.get("length", 0)))
         if rule.get("stall", 0) < 0:
             self.hang()
         text = f"HTTP/1.1 {answer.status} Whatever\r\n"
@@ -278,10 +282,14 @@ class Connection:
             if at <= rule.get("flip", -1) < end:
                 data = bytearray(data)
                 data[rule["flip"] - at] ^= 0x40
+            if rule.get("chunked"):
+                data = b"%x\r\n%b\r\n" % (len(data), data)
             self.peer.sendall(data)
             at = end
             if rule.get("rate"):
                 time.sleep(0.05)
+        if rule.get("chunked"):
+            self.peer.sendall(b"0\r\n\r\n")
 
     def end(self, rule):
         if "stall" in rule:
