@@ -20,6 +20,7 @@
 #include "daemon/http.h"
 #include "daemon/paths.h"
 #include "policy/prefetch.h"
+#include "source/s3_parts.h"
 #include "source/source_fault.h"
 
 #define MEMORY_DEFAULT_MAX (4ULL << 30)
@@ -38,6 +39,7 @@
 #define FETCHES_MAX        4096
 #define MOUNT_WAIT_MIN_NS  (10 * FB_NS_PER_S)
 #define MOUNT_WAIT_MAX_NS  (45 * FB_NS_PER_S)
+#define PART_MIN           (5u << 20) /* S3 takes no smaller part but the last */
 
 static int check_number(const char *name, uint64_t value, uint64_t least, uint64_t most,
                         struct fb_error *err)
@@ -92,6 +94,8 @@ int fb_mount_settings_check(const struct fb_mount_settings *settings, struct fb_
         rc = check_number("fuse-threads", settings->fuse_threads, 0, FUSE_THREADS_MAX, err);
     if (rc == 0)
         rc = check_number("max-background", settings->max_background, 1, BACKGROUND_MAX, err);
+    if (rc == 0 && settings->part_bytes)
+        rc = check_size("part-size", settings->part_bytes, PART_MIN, FB_S3_PART_CAP, err);
     if (rc == 0 && settings->fault && *settings->fault)
         rc = fb_fault_parse(settings->fault, &fault, err);
     return rc;

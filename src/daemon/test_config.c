@@ -326,6 +326,10 @@ static void test_ranges(void **state)
     (void)state;
     expect_refused("--source-timeout 0s", "source-timeout");
     expect_refused("--source-timeout 2h", "source-timeout");
+    expect_refused("--part-size 4M", "part-size: 4M is out of range; write 5M to 64M");
+    expect_refused("--part-size 65M", "part-size");
+    expect_refused("--part-size 16E", "part-size");
+    assert_int_equal(load_resolved("--part-size 64M"), 0);
     expect_refused("--block-size 4K", "block-size");
     expect_refused("--block-size 16M", "block-size");
     expect_refused("--block-size 192K", "power of two");
