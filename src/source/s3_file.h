@@ -53,9 +53,9 @@ struct fb_s3_file {
 
     enum fb_s3_upload_state upload;
     char upload_id[FB_S3_UPLOAD_ID_MAX + 1];
-    uint64_t ticket; /* its place in the journal */
-    uint64_t asked;  /* that of the question for it, until it is answered */
-    int64_t asked_s;
+    uint64_t ticket;        /* its place in the journal */
+    uint64_t asked;         /* that of the question for it */
+    int64_t asked_s;        /* when it was asked for; 0: it is answered */
     struct fb_s3_call call; /* initiate, put, complete: one at a time */
     bool call_out;
     char *body;                        /* of complete */
@@ -122,7 +122,7 @@ void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket);
 /* Into the journal, by key and id; id NULL: it is asked for, at asked_s. */
 FB_MUST_CHECK int fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id,
                                    int64_t asked_s, uint64_t *ret_ticket);
-/* It was asked for then, and nobody knows the answer: one that exists is aborted. */
+/* It was asked for from then until now, and nobody knows the answer: one that exists is aborted. */
 void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uint64_t ticket);
 
 #endif

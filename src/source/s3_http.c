@@ -275,6 +275,7 @@ void fb_s3_http_submit(struct fb_s3_http *http, struct fb_s3_call *call)
     call->due.slot = 0;
     call->wire = NULL;
     call->tries = call->amends = 0;
+    call->lost = false;
     enqueue(http, call);
     if (http->on_wire == 0)
         fb_s3_http_wake(http);
@@ -284,8 +285,10 @@ void fb_s3_http_cancel(struct fb_s3_http *http, struct fb_s3_call *call)
 {
     fb_due_remove(&http->pauses, &call->due);
     fb_list_remove(&call->link);
-    if (call->wire)
-        fb_s3_wire_put(fb_steal(call->wire));
+    if (!call->wire)
+        return;
+    call->lost = true;
+    fb_s3_wire_put(fb_steal(call->wire));
 }
 
 void fb_s3_http_stop(struct fb_s3_http *http)

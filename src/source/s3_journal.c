@@ -396,6 +396,26 @@ void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket)
         fb_log_warn("cannot write to the journal of uploads %s: %s", journal->name, fb_strerror(r));
 }
 
+bool fb_s3_journal_knows(struct fb_s3_journal *journal, const char *id)
+{
+    struct fb_list *it, *tmp;
+    bool known = false;
+
+    fb_mutex_lock(&journal->lock);
+    /* As it stands in a line: a word of its own. */
+    fb_s3_text_clear(&journal->text);
+    put_name(&journal->text, id);
+    fb_s3_text_addc(&journal->text, ' ');
+    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
+        const struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
+
+        known |= fb_s3_text_ok(&journal->text) &&
+                 memmem(upload->line, upload->len, journal->text.data, journal->text.len);
+    }
+    fb_mutex_unlock(&journal->lock);
+    return known;
+}
+
 unsigned fb_s3_journal_count(struct fb_s3_journal *journal)
 {
     unsigned count;

@@ -64,6 +64,9 @@ FB_MUST_CHECK int fb_s3_journal_begin(struct fb_s3_journal *journal,
                                       const struct fb_s3_upload *upload, uint64_t *ret_ticket);
 void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket); /* one not known: nothing */
 
+/* One of that id is under way. */
+FB_MUST_CHECK bool fb_s3_journal_knows(struct fb_s3_journal *journal, const char *id);
+
 /* Uploads under way. */
 unsigned fb_s3_journal_count(struct fb_s3_journal *journal);
 

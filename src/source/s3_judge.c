@@ -159,10 +159,22 @@ static void note_why(struct fb_s3_http *http, const struct wire *w, CURLcode cod
     fb_mutex_unlock(&http->why_lock);
 }
 
+/* Whether the try may have done its work all the same. Who is told that it is too much, or that
+ * nobody is there, knows that it has not. */
+static bool may_be_done(const struct fb_s3_call *call, CURLcode code, enum fb_s3_verdict verdict)
+{
+    if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
+        code == CURLE_COULDNT_RESOLVE_PROXY || verdict == FB_S3_TOO_MUCH)
+        return false;
+    return code != CURLE_OK || call->status >= 500 ||
+           (call->status / 100 == 2 && verdict != FB_S3_DONE);
+}
+
 enum fb_s3_verdict fb_s3_judge(struct fb_s3_http *http, struct fb_s3_call *call, CURLcode code)
 {
     enum fb_s3_verdict verdict = judge(http, call, code);
 
+    call->lost |= may_be_done(call, code, verdict);
     if (code != CURLE_OK || call->status / 100 != 2)
         note_why(http, call->wire, code);
     return verdict;

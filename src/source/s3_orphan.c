@@ -14,8 +14,9 @@
 
 #define ABORT_WAIT_NS (120 * FB_NS_PER_S)
 #define CLOSE_WAIT_NS (1 * FB_NS_PER_S)
-/* When an upload that was asked for may have been begun, by the server's clock. */
-#define BEFORE_S     5
+/* When an upload that was asked for may have been begun, by the server's clock: while it was asked
+ * for, or what that may have been when a crash has ended it; and clocks have seconds. */
+#define SLACK_S      5
 #define AFTER_S      600
 #define UPLOADS_PAGE "1000"
 
@@ -24,7 +25,7 @@ struct orphan {
     struct fb_list link; /* among those left by an earlier run, or found */
     struct fb_s3 *s3;
     uint64_t ticket;
-    int64_t asked_s; /* without an id */
+    int64_t asked_s, until_s; /* without an id */
     struct fb_list found;
     struct fb_s3_call call;
     char key[FB_S3_KEY_MAX + 1];
@@ -105,7 +106,8 @@ static bool is_in_use(const struct fb_s3 *s3, const char *id)
         if (file->upload == FB_S3_UPLOAD_BEGUN && strcmp(file->upload_id, id) == 0)
             return true;
     }
-    return false;
+    /* Another mount's. */
+    return s3->journal && fb_s3_journal_knows(s3->journal, id);
 }
 
 /* Somebody asks for one of that key in this moment: who could tell whose it is. */
@@ -143,10 +145,10 @@ static int found(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry)
     struct orphan *o = call->arg, *one;
     /* Both times are the server's, as far as one can tell. */
     int64_t ahead_s = call->reply.date_ns ? (call->reply.date_ns - fb_wall_ns()) / FB_NS_PER_S : 0;
-    int64_t after_s = entry->mtime_ns / FB_NS_PER_S - (o->asked_s + ahead_s);
+    int64_t begun_s = entry->mtime_ns / FB_NS_PER_S - ahead_s;
 
-    if (!entry->upload_id || !is_key(o->key, entry) || after_s < -BEFORE_S || after_s > AFTER_S ||
-        is_in_use(o->s3, entry->upload_id))
+    if (!entry->upload_id || !is_key(o->key, entry) || begun_s < o->asked_s - SLACK_S ||
+        begun_s > o->until_s + SLACK_S || is_in_use(o->s3, entry->upload_id))
         return 0;
     one = orphan_new(o->s3, o->key, entry->upload_id, 0);
     if (!one)
@@ -216,6 +218,7 @@ void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uin
     if (!o)
         return;
     o->asked_s = asked_s;
+    o->until_s = fb_wall_ns() / FB_NS_PER_S;
     search(o);
 }
 
@@ -242,6 +245,7 @@ static bool take_left(void *arg, uint64_t ticket, const struct fb_s3_upload *upl
     if (!o)
         return false;
     o->asked_s = upload->asked_s;
+    o->until_s = upload->asked_s + AFTER_S;
     fb_list_push_back(&s3->left, &o->link);
     return true;
 }

@@ -39,12 +39,16 @@ static void part_free(struct fb_s3_part *part)
 static void answered(struct fb_s3_file *file, bool clear)
 {
     uint64_t ticket = file->asked;
+    int64_t asked_s = file->asked_s;
 
     file->asked = 0;
+    file->asked_s = 0;
+    if (asked_s == 0)
+        return;
     if (clear)
         fb_s3_strike_out(file->s3, ticket);
-    else if (ticket > 0)
-        fb_s3_abort_unknown(file->s3, file->key, file->asked_s, ticket);
+    else
+        fb_s3_abort_unknown(file->s3, file->key, asked_s, ticket);
 }
 
 void fb_s3_file_fail(struct fb_s3_file *file, int error)
@@ -67,7 +71,7 @@ void fb_s3_file_fail(struct fb_s3_file *file, int error)
         fb_s3_abort_upload(file->s3, file->key, file->upload_id, file->ticket);
     if (file->upload != FB_S3_UPLOAD_NONE)
         file->upload = FB_S3_UPLOAD_OVER;
-    answered(file, false);
+    answered(file, !file->call.lost);
 }
 
 void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call))
@@ -93,8 +97,8 @@ static void initiated(struct fb_s3_call *call)
         file->upload = FB_S3_UPLOAD_BEGUN;
         r = fb_s3_write_down(file->s3, file->key, file->upload_id, 0, &file->ticket);
     }
-    /* An answer that was lost on its way may have been a yes, too. */
-    answered(file, call->tries == 0 && call->status > 0);
+    /* An answer that was lost on its way may have been a yes, and one without a name was. */
+    answered(file, !call->lost && (r == 0 || call->result < 0));
     if (r < 0)
         fb_s3_file_fail(file, r);
     fb_s3_file_pump(file);

@@ -105,6 +105,10 @@ static void test_begin_and_end(void **state)
     two = begin(rig, "two");
     assert_int_not_equal(one, two);
     assert_int_equal(fb_s3_journal_count(rig->journal), 2);
+    assert_true(fb_s3_journal_knows(rig->journal, "one"));
+    assert_true(fb_s3_journal_knows(rig->journal, "two"));
+    assert_false(fb_s3_journal_knows(rig->journal, "on"));
+    assert_false(fb_s3_journal_knows(rig->journal, "three"));
     reopen(rig);
     expect(rig, 2, "one", "two");
     assert_int_equal(rig->left.tickets[0], one);
