@@ -274,6 +274,8 @@ static void set_options(struct wire *w, const char *url)
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "forebay");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    /* A resolver that hangs is not waited for: the loop has other calls. */
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, w);
