@@ -182,9 +182,8 @@ void fb_s3_commit_step(struct fb_s3_file *file)
         return;
     }
     if (r == 0 && file->upload == FB_S3_UPLOAD_NONE) {
-        r = fb_s3_upload_begin(file);
-        if (r == 0)
-            return;
+        fb_s3_upload_begin(file);
+        return;
     }
     if (r == 0 && file->copy_old)
         r = fb_s3_upload_copy(file);

@@ -59,7 +59,7 @@ FB_MUST_CHECK int fb_s3_journal_left(struct fb_s3_journal *journal, fb_s3_upload
                                      void *arg);
 
 /* -EAGAIN: FB_S3_UPLOADS_MAX are under way. -ENAMETOOLONG. -EIO, -ENOSPC and so on: it may or may
- * not be on disk; do not go on with the upload. */
+ * not be on disk. */
 FB_MUST_CHECK int fb_s3_journal_begin(struct fb_s3_journal *journal,
                                       const struct fb_s3_upload *upload, uint64_t *ret_ticket);
 void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket); /* one not known: nothing */

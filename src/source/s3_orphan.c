@@ -32,16 +32,22 @@ struct orphan {
     char id[FB_S3_UPLOAD_ID_MAX + 1];
 };
 
-int fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id, int64_t asked_s,
-                     uint64_t *ret_ticket)
+uint64_t fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id, int64_t asked_s)
 {
     struct fb_s3_upload upload = {.endpoint = fb_s3_http_base(s3->http),
                                   .bucket = s3->bucket,
                                   .key = key,
                                   .id = id,
                                   .asked_s = asked_s};
+    uint64_t ticket = 0;
+    int r = s3->journal ? fb_s3_journal_begin(s3->journal, &upload, &ticket) : 0;
 
-    return s3->journal ? fb_s3_journal_begin(s3->journal, &upload, ret_ticket) : 0;
+    if (r < 0 && !s3->unwritten)
+        fb_log_warn("cannot write down uploads to the bucket %s: %s; one that is cut off by a "
+                    "crash will stay there",
+                    s3->bucket, fb_strerror(r));
+    s3->unwritten = r < 0;
+    return r < 0 ? 0 : ticket;
 }
 
 void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket)
@@ -180,8 +186,7 @@ static void searched(struct fb_s3_call *call)
             struct orphan *one = FB_LIST_ENTRY(it, struct orphan, link);
 
             fb_list_remove(it);
-            if (fb_s3_write_down(s3, one->key, one->id, 0, &one->ticket) < 0)
-                one->ticket = 0;
+            one->ticket = fb_s3_write_down(s3, one->key, one->id, 0);
             fb_log_info("s3: aborting an upload to %s that nobody knew of", one->key);
             send_abort(one);
         }

@@ -60,6 +60,7 @@ struct fb_s3 {
     uint64_t whole_bytes;  /* kept by them beside, for the cache */
     unsigned orphans;      /* aborts of uploads that nobody waits for */
     bool ending;
+    bool unwritten; /* the last upload could not be written down */
 };
 
 struct fb_s3_op {

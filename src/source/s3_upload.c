@@ -95,7 +95,7 @@ static void initiated(struct fb_s3_call *call)
     if (r == 0) {
         snprintf(file->upload_id, sizeof file->upload_id, "%s", call->answer->upload_id);
         file->upload = FB_S3_UPLOAD_BEGUN;
-        r = fb_s3_write_down(file->s3, file->key, file->upload_id, 0, &file->ticket);
+        file->ticket = fb_s3_write_down(file->s3, file->key, file->upload_id, 0);
     }
     /* An answer that was lost on its way may have been a yes, and one without a name was. */
     answered(file, !call->lost && (r == 0 || call->result < 0));
@@ -104,19 +104,14 @@ static void initiated(struct fb_s3_call *call)
     fb_s3_file_pump(file);
 }
 
-int fb_s3_upload_begin(struct fb_s3_file *file)
+void fb_s3_upload_begin(struct fb_s3_file *file)
 {
-    int r;
-
     file->asked_s = fb_wall_ns() / FB_NS_PER_S;
-    r = fb_s3_write_down(file->s3, file->key, NULL, file->asked_s, &file->asked);
-    if (r < 0)
-        return r;
+    file->asked = fb_s3_write_down(file->s3, file->key, NULL, file->asked_s);
     file->upload = FB_S3_UPLOAD_BEGINNING;
     file->call = (struct fb_s3_call){
         .method = FB_S3_POST, .key = file->key, .query = {{"uploads", ""}}, .query_count = 1};
     fb_s3_file_call(file, initiated);
-    return 0;
 }
 
 static void part_done(struct fb_s3_call *call)

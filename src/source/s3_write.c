@@ -60,9 +60,8 @@ static int flush_full(struct fb_s3_file *file)
         return 0;
     if (file->part_count >= FB_S3_PARTS_MAX)
         return -EFBIG;
-    r = file->upload == FB_S3_UPLOAD_NONE ? fb_s3_upload_begin(file) : 0;
-    if (r < 0)
-        return r;
+    if (file->upload == FB_S3_UPLOAD_NONE)
+        fb_s3_upload_begin(file);
     if (file->upload == FB_S3_UPLOAD_BEGINNING)
         return 1;
     if (file->copy_old) {

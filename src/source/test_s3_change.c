@@ -39,6 +39,7 @@ enum lists {
 struct bucket {
     struct fb_test_server server;
     struct fb_source *source;
+    struct fb_s3_journal *journal;
     pthread_mutex_t lock; /* what follows */
     struct object objects[OBJECTS_MAX];
     unsigned versions;
@@ -371,7 +372,7 @@ static void check_size(struct bucket *b, const char *key, int64_t expected)
     assert_int_equal(size, expected);
 }
 
-static int setup(void **state)
+static int setup_with(void **state, struct fb_s3_journal *journal)
 {
     struct bucket *b = fb_alloc(sizeof *b);
     const char *const env[] = {NULL};
@@ -379,6 +380,7 @@ static int setup(void **state)
                                   .path_style = true,
                                   .unsigned_requests = true,
                                   .part_bytes = PART_BYTES,
+                                  .journal = journal,
                                   .env = env};
     struct fb_error err = {0};
 
@@ -386,8 +388,30 @@ static int setup(void **state)
     fb_test_server_start(&b->server, answer, b);
     config.endpoint = b->server.url;
     assert_int_equal(fb_source_s3_open(&config, &b->source, &err), 0);
+    b->journal = journal;
     *state = b;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_with(state, NULL);
+}
+
+/* With a journal whose directory is gone. */
+static int setup_without_disk(void **state)
+{
+    char path[] = "/tmp/forebay-test-XXXXXX";
+    struct fb_s3_journal *journal;
+    int fd;
+
+    assert_non_null(mkdtemp(path));
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fb_s3_journal_open(fd, "uploads", &journal, NULL), 0);
+    close(fd);
+    assert_int_equal(rmdir(path), 0);
+    return setup_with(state, journal);
 }
 
 static int teardown(void **state)
@@ -397,6 +421,7 @@ static int teardown(void **state)
     atomic_store(&b->released, true);
     fb_source_close(b->source);
     fb_test_server_stop(&b->server);
+    fb_s3_journal_close(b->journal);
     pthread_mutex_destroy(&b->lock);
     free(b);
     return 0;
@@ -612,6 +637,19 @@ static void foreign_keys(void **state)
     check_seen(b, "");
 }
 
+/* A cache disk that fails is no reason not to write. */
+static void journal_fails(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle = open_new(b, "file");
+
+    assert_int_equal(now(b, write_job(handle, 0, 2 * PART_BYTES)), 0);
+    assert_int_equal(now(b, commit_job(handle)), 0);
+    check_seen(b, "POST file,PUT file,PUT file,POST file,");
+    check_size(b, "file", 2 * PART_BYTES);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,6 +663,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(unlink_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(commit_while_unlinked, setup, teardown),
         cmocka_unit_test_setup_teardown(foreign_keys, setup, teardown),
+        cmocka_unit_test_setup_teardown(journal_fails, setup_without_disk, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
