@@ -66,8 +66,8 @@ struct fb_s3_call {
 
     /* Out. */
     int result; /* 0 or negative errno */
+    bool lost;  /* the server may have done it and was not heard; also after a cancel */
     long status;
-    bool lost;      /* the server may have done it and was not heard; also after a cancel */
     uint64_t bytes; /* of the body */
     struct fb_s3_headers reply;
     /* What was parsed, and of errors what the server said; during check and done. */

@@ -30,8 +30,8 @@
 struct rename_op {
     struct fb_s3_op base;
     struct fb_s3_look from, to;
-    bool from_out, to_out;
     struct fb_s3_hold hold; /* of `from` */
+    bool from_out, to_out;
     bool occupied; /* there is more in the directory that is to be replaced than its marker */
     struct fb_s3_walk walk;
     char from_key[FB_S3_KEY_MAX + 1], to_key[FB_S3_KEY_MAX + 1];
