@@ -65,7 +65,8 @@ static const struct fb_setting table[] = {
     ROW("connections", 0, UINT, mount.connections, "64", NULL, "N", group_mount,
         "Connections to an object store at most; how many are used follows its answers"),
     ROW("part-size", 0, SIZE, mount.part_bytes, "8M", NULL, "SIZE", group_mount,
-        "What is written to a bucket goes there in parts, the first thousand of this size: 5M to 64M"),
+        "What is written to a bucket goes there in parts, the first thousand of this size, 5M to "
+        "64M"),
     ROW("fault", 0, STRING, mount.fault, NULL, NULL, "LIST", group_mount,
         "Make the source slow and unreliable, for demonstrations and tests: "
         "latency=5ms,bandwidth=200M,error=1%"),

@@ -119,8 +119,8 @@ void fb_s3_commit_step(struct fb_s3_file *file);
 
 /* The upload is no more: out of the journal. */
 void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket);
-/* Into the journal, by key and id; id NULL: it is asked for, at asked_s. Its ticket; 0 when there is
- * no journal, or its disk fails: what is written to a bucket does not depend on it. */
+/* Into the journal, by key and id; id NULL: it is asked for, at asked_s. Its ticket; 0 when there
+ * is no journal, or its disk fails: what is written to a bucket does not depend on it. */
 uint64_t fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id, int64_t asked_s);
 /* It was asked for from then until now, and nobody knows the answer: one that exists is aborted. */
 void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uint64_t ticket);
