@@ -344,7 +344,8 @@ static void fade(struct fb_reuse *r)
     r->trained = r->now;
 }
 
-/* A cache that has grown, as when a disk fills up behind DRAM, has too few: others are made, empty. */
+/* A cache that has grown, as when a disk fills up behind DRAM, has too few: others are made, empty.
+ * */
 void fb_reuse_fit_ghosts(struct fb_reuse *r)
 {
     if (r->ghosts.ghost && r->cached <= 2 * r->ghosts_for)

@@ -440,8 +440,8 @@ void fb_notifier_destroy(struct fb_notifier *notifier); /* takes NULL */
 /* The record is no longer current; never waits. The caller has a reference, or the kernel knows
  * it. */
 void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
-/* The kernel is about to be sent a file up to `end`. Where it would not ask again, perhaps it shall.
- * The kernel knows the record. */
+/* The kernel is about to be sent a file up to `end`. Where it would not ask again, perhaps it
+ * shall. The kernel knows the record. */
 void fb_notifier_read(struct fb_notifier *notifier, uint32_t id, uint64_t end);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);

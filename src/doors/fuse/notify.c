@@ -20,8 +20,8 @@
  * without our knowledge: a data set would be seen once and never again. So the pages of one file in
  * FB_FUSE_SAMPLE, chosen by the hash of its path, are dropped a second after it was read to
  * its end, no more than one in FB_FUSE_SAMPLE_GAP_NS; its next read is ours, and what the sample
- * does stands for all. Only pages are dropped, no names: no lock of a directory is taken. Files that
- * only the kernel is asked for look unused to us, and so leave DRAM first, as they should.
+ * does stands for all. Only pages are dropped, no names: no lock of a directory is taken. Files
+ * that only the kernel is asked for look unused to us, and so leave DRAM first, as they should.
  *
  * The queue is bounded. When it overflows, all names in the root directory are invalidated instead,
  * and with them everything: costly, but never wrong.
