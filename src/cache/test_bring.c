@@ -3,20 +3,8 @@
  * with their attributes; a data set that is read at random is loaded; nothing is displaced for it,
  * and it ends when it does not pay or when the volume goes.
  */
-#include <cmocka.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "base/rand.h"
-#include "cache/cache_priv.h"
-#include "core/clock.h"
-#include "core/mem.h"
-#include "core/test_dir.h"
-#include "source/source_fault.h"
-#include "source/source_posix.h"
+#include "cache/test_folders.h"
 
 #define FILES          700u
 #define FILE_BYTES     8192u
@@ -25,44 +13,6 @@
 #define MANY           3000u
 #define SHUFFLED       600u /* files of SHUFFLED_BYTES: twice what the cache holds */
 #define SHUFFLED_BYTES (96u << 10)
-#define MIB            (1u << 20)
-
-static struct fb_test_dir dir;
-static struct fb_cache *cache;
-static struct fb_source *fault;
-static struct fb_volume *volume;
-
-static void write_file(const char *name, unsigned number, uint32_t size)
-{
-    char path[PATH_MAX + 64];
-    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
-    FB_AUTO_CLOSE int fd = -1;
-
-    assert_non_null(data);
-    memset(data, (int)(number % 251), size);
-    snprintf(path, sizeof path, "%s/%s", dir.path, name);
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, data, size), size);
-}
-
-static const char *name_of(const char *folder, unsigned i)
-{
-    static _Thread_local char name[64];
-
-    snprintf(name, sizeof name, "%s/%05u.bin", folder, i);
-    return name;
-}
-
-static void make_folder(const char *folder, unsigned files, uint32_t size)
-{
-    char path[PATH_MAX + 64];
-
-    snprintf(path, sizeof path, "%s/%s", dir.path, folder);
-    assert_int_equal(mkdir(path, 0755), 0);
-    for (unsigned i = 0; i < files; i++)
-        write_file(name_of(folder, i), i, size);
-}
 
 static int make_source(void **state)
 {
@@ -76,70 +26,18 @@ static int make_source(void **state)
     return 0;
 }
 
-static int remove_source(void **state)
-{
-    (void)state;
-    fb_test_dir_remove(&dir);
-    return 0;
-}
-
-static void open_cache(bool no_watch)
-{
-    struct fb_posix_config posix = {.root = dir.path, .threads = 4};
-    struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
-                                      .timeout_ns = 20 * FB_NS_PER_S};
-    struct fb_cache_config c;
-    struct fb_error err = {""};
-    struct fb_source *source;
-
-    fb_cache_config_defaults(&c);
-    c.memory_bytes = 96 * MIB;
-    c.no_watch = no_watch;
-    if (fb_cache_open(&c, &cache, &err) != 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
-    assert_int_equal(fb_source_fault_open(source, &(struct fb_fault_config){0}, &fault), 0);
-    assert_int_equal(fb_volume_attach(cache, fault, &config, &volume, &err), 0);
-}
-
 static int setup(void **state)
 {
     (void)state;
-    open_cache(true);
+    open_cache(true, 0);
     return 0;
 }
 
 static int setup_watched(void **state)
 {
     (void)state;
-    open_cache(false);
+    open_cache(false, 0);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fb_volume_detach(volume);
-    fb_cache_close(cache);
-    return 0;
-}
-
-static uint64_t metric(unsigned id)
-{
-    return fb_metric_get(fb_cache_metrics(cache), id);
-}
-
-static void read_file(const char *name, unsigned number, uint32_t size)
-{
-    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
-    uint32_t file;
-
-    assert_non_null(data);
-    assert_int_equal(fb_cache_stat(volume, name, &file, NULL), 0);
-    assert_int_equal(fb_cache_pread(volume, file, 0, size, data), size);
-    fb_files_unref(cache->files, file, 1);
-    assert_int_equal(data[0], number % 251);
-    assert_int_equal(data[size - 1], number % 251);
 }
 
 static void read_small(unsigned i)

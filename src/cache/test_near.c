@@ -2,19 +2,8 @@
  * What lies beside files that are read from far away: it comes before anybody asks, in bounds, not
  * when something would have to go for it, and not for long when nobody reads it.
  */
-#include <cmocka.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "base/rand.h"
-#include "cache/cache_priv.h"
-#include "core/clock.h"
-#include "core/mem.h"
-#include "core/test_dir.h"
-#include "source/source_fault.h"
-#include "source/source_posix.h"
+#include "cache/test_folders.h"
 
 #define FEW         60u
 #define MANY        400u
@@ -23,37 +12,6 @@
 #define LARGE_BYTES (512u << 10)
 #define TRIES       6000
 #define PAUSE_NS    (10 * FB_NS_PER_MS)
-
-static struct fb_test_dir dir;
-static struct fb_cache *cache;
-static struct fb_source *fault;
-static struct fb_volume *volume;
-
-static const char *name_of(const char *folder, unsigned i)
-{
-    static _Thread_local char name[64];
-
-    snprintf(name, sizeof name, "%s/%05u.bin", folder, i);
-    return name;
-}
-
-static void make_folder(const char *folder, unsigned files, uint32_t size)
-{
-    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
-    char path[PATH_MAX + 64];
-
-    assert_non_null(data);
-    snprintf(path, sizeof path, "%s/%s", dir.path, folder);
-    assert_int_equal(mkdir(path, 0755), 0);
-    for (unsigned i = 0; i < files; i++) {
-        FB_AUTO_CLOSE int fd = -1;
-
-        snprintf(path, sizeof path, "%s/%s", dir.path, name_of(folder, i));
-        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-        assert_true(fd >= 0);
-        assert_int_equal(write(fd, data, size), size);
-    }
-}
 
 static int make_source(void **state)
 {
@@ -66,57 +24,11 @@ static int make_source(void **state)
     return 0;
 }
 
-static int remove_source(void **state)
-{
-    (void)state;
-    fb_test_dir_remove(&dir);
-    return 0;
-}
-
 static int setup(void **state)
 {
-    struct fb_posix_config posix = {.root = dir.path, .threads = 4};
-    struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
-                                      .timeout_ns = 60 * FB_NS_PER_S};
-    struct fb_fault_config slow = {.latency_ns = 3 * FB_NS_PER_MS};
-    struct fb_cache_config c;
-    struct fb_error err = {""};
-    struct fb_source *source;
-
     (void)state;
-    fb_cache_config_defaults(&c);
-    c.memory_bytes = 96ULL << 20;
-    c.no_watch = true;
-    if (fb_cache_open(&c, &cache, &err) != 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
-    assert_int_equal(fb_source_fault_open(source, &slow, &fault), 0);
-    assert_int_equal(fb_volume_attach(cache, fault, &config, &volume, &err), 0);
+    open_cache(true, 3 * FB_NS_PER_MS);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    fb_volume_detach(volume);
-    fb_cache_close(cache);
-    return 0;
-}
-
-static uint64_t metric(unsigned id)
-{
-    return fb_metric_get(fb_cache_metrics(cache), id);
-}
-
-static void read_file(const char *name, uint32_t size)
-{
-    FB_AUTO_FREE uint8_t *data = fb_alloc(size);
-    uint32_t file;
-
-    assert_non_null(data);
-    assert_int_equal(fb_cache_stat(volume, name, &file, NULL), 0);
-    assert_int_equal(fb_cache_pread(volume, file, 0, size, data), size);
-    fb_files_unref(cache->files, file, 1);
 }
 
 /* In an order that nobody can follow. */
@@ -131,7 +43,7 @@ static void read_some(const char *folder, unsigned files, unsigned count)
         unsigned j = i + (unsigned)fb_rand_below(&r, files - i), next = order[j];
 
         order[j] = order[i];
-        read_file(name_of(folder, next), FILE_BYTES);
+        read_file(name_of(folder, next), next, FILE_BYTES);
         fb_cache_tick(cache);
     }
 }
@@ -177,7 +89,7 @@ static void files_beside_are_brought(void **state)
     assert_int_equal(count_there("few", FEW), FEW);
     misses = metric(FB_CM_MISSES);
     for (unsigned i = 0; i < FEW; i++)
-        read_file(name_of("few", i), FILE_BYTES);
+        read_file(name_of("few", i), i, FILE_BYTES);
     fb_cache_tick(cache);
     assert_int_equal(metric(FB_CM_MISSES), misses);
     assert_true(metric(FB_CM_PREFETCH_USED) > 0);
@@ -205,7 +117,7 @@ static void nothing_goes_for_it(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LARGE; i++)
-        read_file(name_of("large", i), LARGE_BYTES);
+        read_file(name_of("large", i), i, LARGE_BYTES);
     for (int tries = 0; tries < TRIES && !fb_place_is_full(cache); tries++)
         fb_sleep_ns(PAUSE_NS);
     assert_true(fb_place_is_full(cache));
