@@ -229,11 +229,11 @@ static void what_was_read_makes_way(void **state)
     struct fb_rand r = {.state = 11};
 
     (void)state;
-    for (unsigned epoch = 0; epoch < 6 && ready < least; epoch++) {
+    for (unsigned epoch = 0; epoch < 20 && ready < least; epoch++) {
         shuffle(order, SHUFFLED, &r);
         for (unsigned i = 0; i < from; i++)
             read_file(name_of("shuffled", order[i]), order[i], SHUFFLED_BYTES);
-        for (int tries = 0; epoch > 0 && tries < 200 && ready < least; tries++) {
+        for (int tries = 0; epoch > 0 && tries < 40 && ready < least; tries++) {
             fb_sleep_ns(100 * FB_NS_PER_MS);
             ready = 0;
             for (unsigned i = from; i < SHUFFLED; i++)
