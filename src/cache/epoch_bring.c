@@ -261,25 +261,6 @@ static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p,
     return fb_max_u64(1, fb_min_u64(most, fb_max_u64(window, WINDOW_MIN / mean)));
 }
 
-/* The volume of a source, held; NULL: it is not there. */
-static struct fb_volume *hold_volume(struct fb_cache *cache, uint16_t source)
-{
-    struct fb_volume *found = NULL;
-    struct fb_list *it, *tmp;
-
-    fb_mutex_lock(&cache->fetch_lock);
-    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
-        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
-
-        if (v->id == source && !v->leaving && !v->config.bypass && !found) {
-            v->holds++;
-            found = v;
-        }
-    }
-    fb_mutex_unlock(&cache->fetch_lock);
-    return found;
-}
-
 static void make_room(struct fb_epochs *e, const struct fb_planned *p)
 {
     struct fb_cache *cache = e->cache;
@@ -293,7 +274,7 @@ static void make_room(struct fb_epochs *e, const struct fb_planned *p)
 
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
 {
-    struct fb_volume *volume = hold_volume(e->cache, p->source);
+    struct fb_volume *volume = fb_volume_hold_any(e->cache, p->source);
     struct fb_follow_stats stats;
     uint64_t begun = 0, window;
 

@@ -74,7 +74,7 @@ static uint64_t forget(struct fb_cache *cache, const struct fb_spent *spent)
         fb_brain_name(spent->source, path, len, 0) != spent->name)
         return 0;
     file = fb_files_find(cache->files, spent->source, path);
-    if (file == 0)
+    if (file == FB_FILE_NONE)
         return 0;
     if (file == spent->file && fb_files_items(cache->files, file) > 0 &&
         !fb_steer_is_pinned(cache->steer, file)) {

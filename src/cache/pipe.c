@@ -69,24 +69,37 @@ void fb_pipe_tick(struct fb_cache *cache, int64_t now_ns)
     fb_mutex_unlock(&cache->fetch_lock);
 }
 
+/* The first volume of a source that still has it; NULL: none. */
+static struct fb_volume *find(struct fb_cache *cache, uint16_t source)
+    FB_REQUIRES(&cache->fetch_lock)
+{
+    struct fb_volume *found = NULL;
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (!found && volume->id == source && !volume->leaving)
+            found = volume;
+    }
+    return found;
+}
+
 struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint64_t item_bytes)
 {
     struct fb_prefetch_pipe pipe = {.item_bytes = item_bytes};
-    struct fb_list *it, *tmp;
+    struct fb_volume *volume;
 
     fb_mutex_lock(&cache->fetch_lock);
-    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
-        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+    volume = find(cache, source);
+    if (volume) {
         struct fb_pipe *p = &volume->pipe;
 
-        if (volume->id != source)
-            continue;
         pipe.latency_s =
             (double)(atomic_load_explicit(&p->read_ns, memory_order_relaxed) +
                      atomic_load_explicit(&p->stat_ns, memory_order_relaxed) + FB_TICK_NS) /
             1e9;
         pipe.bytes_per_s = p->bytes_per_s;
-        break;
     }
     fb_mutex_unlock(&cache->fetch_lock);
     return pipe;
@@ -94,20 +107,17 @@ struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint
 
 bool fb_pipe_is_far(struct fb_cache *cache, uint16_t source)
 {
-    struct fb_list *it, *tmp;
+    struct fb_volume *volume;
     bool far = false;
 
     fb_mutex_lock(&cache->fetch_lock);
-    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
-        struct fb_volume *volume = FB_LIST_ENTRY(it, struct fb_volume, link);
+    volume = find(cache, source);
+    if (volume) {
         struct fb_pipe *p = &volume->pipe;
 
-        if (volume->id != source)
-            continue;
         far = fb_source_is_far(volume->source) ||
               (atomic_load_explicit(&p->reads, memory_order_relaxed) >= FAR_AFTER &&
                atomic_load_explicit(&p->idle_ns, memory_order_relaxed) >= FAR_NS);
-        break;
     }
     fb_mutex_unlock(&cache->fetch_lock);
     return far;
