@@ -216,14 +216,24 @@ int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
+/* The record may be old, and its file's number somebody else's by now. */
 static void drop_if_read(struct fb_steer *steer, enum fb_keep keep, const struct fb_access *access,
-                         uint64_t item_bytes, uint32_t file, uint32_t blocks)
+                         const struct fb_brain_access *told)
 {
+    struct fb_cache *cache = steer->cache;
+    uint32_t file;
+
     /* While there is room for all, what was read once may stay. */
-    if ((uint32_t)access->key + 1 == blocks &&
-        fb_keep_drops(keep, (uint64_t)access->offset + access->length, item_bytes) &&
-        fb_place_is_full(steer->cache))
-        fb_store_forget(steer->cache->store, file);
+    if (told->fact.block + 1 != told->fact.blocks ||
+        !fb_keep_drops(keep, (uint64_t)access->offset + access->length, told->item_bytes) ||
+        !fb_place_is_full(cache))
+        return;
+    file = fb_files_find(cache->files, access->source, told->fact.path);
+    if (file == FB_FILE_NONE)
+        return;
+    if (file == (uint32_t)(access->key >> 32))
+        fb_store_forget(cache->store, file);
+    fb_files_unref(cache->files, file, 1);
 }
 
 /* Where the file stands in its directory, if that is known. */
@@ -342,7 +352,7 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
         answer.keep = order.keep;
         *ret_pinned = order.pinned;
     }
-    drop_if_read(steer, answer.keep, access, told.item_bytes, file, told.fact.blocks);
+    drop_if_read(steer, answer.keep, access, &told);
     return answer.keep;
 }
 
