@@ -65,10 +65,12 @@ refuse()
     }
 }
 
-# wait_until SECONDS COMMAND... - poll until the command succeeds; 1 when the time is over.
+# wait_until SECONDS COMMAND... - poll until the command succeeds; 1 when the time is over. That is
+# never before WAIT_MIN_S: a machine may be slow, and whoever fails has time.
+WAIT_MIN_S=60
 wait_until()
 {
-    local end=$((${EPOCHREALTIME//[.,]/} + $1 * 1000000))
+    local end=$((${EPOCHREALTIME//[.,]/} + ($1 > WAIT_MIN_S ? $1 : WAIT_MIN_S) * 1000000))
     shift
     until "$@"; do
         [ "${EPOCHREALTIME//[.,]/}" -lt $end ] || return 1
