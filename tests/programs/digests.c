@@ -1,7 +1,7 @@
 /*
- * tests/programs/digests - digests BYTES[,SECONDS] FILE...: reads each file to its end, so many
- * bytes at a time, and says what it holds, or what went wrong. With SECONDS it goes on for so long,
- * and fails when a file ever reads otherwise than at first.
+ * tests/programs/digests - digests BYTES[,END] FILE...: reads each file to its end, so many bytes at a
+ * time, and says what it holds, or what went wrong. With END it goes on, for so many seconds or
+ * until there is a file of that name, and fails when a file ever reads otherwise than at first.
  */
 #include <fcntl.h>
 #include <time.h>
@@ -36,9 +36,12 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int repeat(int count, char **paths, const uint64_t *first, double until)
+static int repeat(int count, char **paths, const uint64_t *first, double start, const char *end)
 {
-    while (now() < until) {
+    char *rest;
+    double until = start + strtod(end, &rest);
+
+    while (rest == end ? access(end, F_OK) != 0 : now() < until) {
         for (int i = 0; i < count; i++) {
             uint64_t h = read_file(paths[i]);
 
@@ -73,7 +76,7 @@ int main(int argc, char **argv)
     }
     fflush(stdout);
     if (status == 0 && *comma == ',')
-        status = repeat(argc - 2, argv + 2, first, start + strtod(comma + 1, NULL));
+        status = repeat(argc - 2, argv + 2, first, start, comma + 1);
     free(buffer);
     return status;
 }
