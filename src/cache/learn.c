@@ -19,6 +19,7 @@
 #define SAVE_EVERY_NS  (60 * FB_NS_PER_S)
 #define READERS        256u /* sequential readers that are told apart */
 #define NICE           5
+#define HOLDER_MASK    0xffu
 #define MODEL_BYTES    (4ULL << 20)
 
 /* Where the last read of an item ended. */
@@ -177,7 +178,17 @@ static void train(struct fb_learn *learn)
 
 /* ---- ranking ---- */
 
+/* What is held by a stream that holds nothing any more is as good as new. */
+static struct fb_reuse_meta meta_of(const struct fb_learn *learn, const struct fb_use *use)
+{
+    bool lapsed = use->history == FB_REUSE_HELD &&
+                  !fb_steer_holds(learn->cache->steer, (uint8_t)(use->last & HOLDER_MASK));
+
+    return (struct fb_reuse_meta){use->last, lapsed ? FB_REUSE_FRESH : use->history};
+}
+
 struct looked {
+    const struct fb_learn *learn;
     unsigned count;
     uint32_t length[FB_GROUPS_SAMPLE];
     struct fb_reuse_meta meta[FB_GROUPS_SAMPLE];
@@ -191,13 +202,13 @@ static void look(void *arg, uint64_t key, uint32_t length, const struct fb_use *
     if (l->count == FB_GROUPS_SAMPLE)
         return;
     l->length[l->count] = length;
-    l->meta[l->count++] = (struct fb_reuse_meta){use->last, use->history};
+    l->meta[l->count++] = meta_of(l->learn, use);
 }
 
 /* False: it is on its way out. */
 static bool score(struct fb_learn *learn, const struct fb_segment_info *info, float *ret_score)
 {
-    struct looked looked = {.count = 0};
+    struct looked looked = {.learn = learn};
     struct fb_group_sum sum = {0};
 
     if (fb_store_visit(learn->cache->store, info->no, FB_GROUPS_SAMPLE, look, &looked) != 0)
@@ -459,15 +470,20 @@ static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32
     return (struct fb_use){meta.last, meta.history};
 }
 
-static uint8_t mark_of(enum fb_keep keep, bool pinned)
+/* Of an item that the model has no say in. Held: the low byte of its time is by whom. */
+static struct fb_use use_by(struct fb_learn *learn, const struct fb_rule *rule)
 {
-    if (pinned)
-        return FB_REUSE_PINNED;
-    return keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE ? FB_REUSE_HELD : FB_REUSE_FRESH;
+    uint32_t now = atomic_load_explicit(&learn->now, memory_order_relaxed);
+
+    if (rule->is_pinned)
+        return (struct fb_use){now, FB_REUSE_PINNED};
+    if (fb_keep_holds(rule->keep))
+        return (struct fb_use){(now & ~HOLDER_MASK) | rule->stream, FB_REUSE_HELD};
+    return (struct fb_use){now, FB_REUSE_FRESH};
 }
 
-void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep,
-                    bool pinned)
+void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access,
+                    const struct fb_rule *rule)
 {
     struct fb_store *store = learn->cache->store;
     bool hit = access->outcome == FB_ACCESS_MEMORY || access->outcome == FB_ACCESS_MEDIUM;
@@ -489,12 +505,11 @@ void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum
         return;
     }
     here = fb_store_use(store, access->key, &use);
-    if (keep == FB_KEEP_LRU)
+    if (rule->keep == FB_KEEP_LRU)
         use = learn_request(learn, hash, access->item_length,
                             here && access->outcome != FB_ACCESS_FETCHED, &use);
     else
-        use = (struct fb_use){atomic_load_explicit(&learn->now, memory_order_relaxed),
-                              mark_of(keep, pinned)};
+        use = use_by(learn, rule);
     if (here)
         fb_store_touch(store, access->key, access->loc, access->time_ns, &use);
 }
@@ -558,8 +573,7 @@ void fb_learn_split(struct fb_learn *learn, struct fb_merge_item *items, const s
 {
     fb_mutex_lock(&learn->lock);
     for (size_t i = 0; i < count; i++) {
-        const struct fb_use *use = &uses[items[i].no];
-        struct fb_reuse_meta meta = {use->last, use->history};
+        struct fb_reuse_meta meta = meta_of(learn, &uses[items[i].no]);
 
         items[i].score = fb_reuse_score(learn->reuse, &meta, items[i].size);
     }

@@ -6,7 +6,8 @@
  *
  * A request is one look at an item: reading on where the last read of it ended is none. Requests of
  * streams that keep by a rule of their own (uniform, cycle) do not teach the model anything; what
- * they read is marked as held, and goes last. So do pinned items. What the model remembers of an
+ * they read is marked as held by them, and goes last for as long as they do: one window of a skewed
+ * stream that looks random must not fill the cache for good. So do pinned items. What the model remembers of an
  * item is the 5 bytes that its entry in the index has anyway (struct fb_use).
  *
  * Threads: watch() is the background thread's. Training and ranking run on a thread of their own,
@@ -24,8 +25,8 @@
 
 #include "base/attr.h"
 #include "cache/cache.h"
+#include "cache/steer.h"
 #include "policy/groups.h"
-#include "policy/keep.h"
 
 struct fb_learn;
 
@@ -42,9 +43,9 @@ FB_MUST_CHECK int fb_learn_start(struct fb_learn *learn);
 void fb_learn_stop(struct fb_learn *learn);
 void fb_learn_destroy(struct fb_learn *learn); /* takes NULL */
 
-/* Background thread: one access, of a stream that keeps by `keep`. */
-void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access, enum fb_keep keep,
-                    bool pinned);
+/* Background thread: one access, and the rule that keeps what was read. */
+void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access,
+                    const struct fb_rule *rule);
 /* Writes out the log. */
 void fb_learn_flush(struct fb_learn *learn);
 /* Ten times a second. */

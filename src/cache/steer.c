@@ -312,23 +312,22 @@ void fb_steer_begin(struct fb_steer *steer, int64_t now_ns)
     steer->now_ns = now_ns;
 }
 
-enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access,
-                            bool *ret_pinned)
+struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *access)
 {
     uint32_t file = (uint32_t)(access->key >> 32), block = (uint32_t)access->key;
     uint64_t block_bytes = steer->cache->config.block_bytes, at = block * block_bytes;
     char path[FB_PATH_MAX];
     struct fb_version version;
     struct fb_brain_answer answer = {.keep = FB_KEEP_LRU};
+    struct fb_rule rule = {.keep = FB_KEEP_LRU};
     struct fb_brain_access told = {.key = access->key};
     struct fb_order order;
     size_t len;
 
-    *ret_pinned = false;
     if (access->outcome == FB_ACCESS_FAILED ||
         !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version) ||
         at >= version.size)
-        return FB_KEEP_LRU;
+        return rule;
     told.item_bytes = fb_min_u64(version.size - at, block_bytes);
     told.fact = (struct fb_fact){
         .time_ns = believable(access->time_ns, steer->now_ns),
@@ -348,12 +347,19 @@ enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *acce
         answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED);
     }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
-    if (fb_orders_find(steer->cache->orders, access->source, path, len, &order)) {
-        answer.keep = order.keep;
-        *ret_pinned = order.pinned;
-    }
-    drop_if_read(steer, answer.keep, access, &told);
-    return answer.keep;
+    if (fb_orders_find(steer->cache->orders, access->source, path, len, &order))
+        rule = (struct fb_rule){.keep = order.keep, .is_pinned = order.pinned};
+    else
+        rule = (struct fb_rule){.keep = answer.keep, .stream = (uint8_t)answer.stream};
+    drop_if_read(steer, rule.keep, access, &told);
+    return rule;
+}
+
+bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream)
+{
+    /* Relaxed: each word counts by itself. */
+    return stream == 0 ||
+           fb_keep_holds(atomic_load_explicit(&steer->streams[stream].keep, memory_order_relaxed));
 }
 
 void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
@@ -487,7 +493,7 @@ bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool 
             return false;
         keep = order.keep;
     }
-    if (keep != FB_KEEP_UNIFORM && keep != FB_KEEP_CYCLE)
+    if (!fb_keep_holds(keep))
         return !soon;
     return !is_worth_it(steer, file, s, bytes, true);
 }
@@ -517,8 +523,8 @@ static void count_file(void *arg, uint32_t file)
     if (s) {
         keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
         /* Uniform: any is as good as any other. */
-        if ((keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE) && s->node != 0 &&
-            steer->now_ns >= s->cut_ns && fb_place_is_full(cache) &&
+        if (fb_keep_holds(keep) && s->node != 0 && steer->now_ns >= s->cut_ns &&
+            fb_place_is_full(cache) &&
             s->counted_bytes + bytes >
                 atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) &&
             !fb_steer_is_pinned(steer, file))

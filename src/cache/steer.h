@@ -23,18 +23,28 @@
 
 struct fb_steer;
 
+/* What keeps an item that was read. */
+struct fb_rule {
+    enum fb_keep keep;
+    bool is_pinned;
+    uint8_t stream; /* whose rule it is; 0: a user's, or the usual one */
+};
+
 FB_MUST_CHECK int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer);
 void fb_steer_destroy(struct fb_steer *steer); /* takes NULL */
 
 /* Memory that the brain may take, of so much in all. */
 uint64_t fb_steer_bytes(uint64_t memory_bytes);
 
-/* Background thread: a round begins; each access, with the rule that keeps
- * what was read; the end of the round. */
+/* Background thread: a round begins; each access, with the rule that keeps what was read; the end
+ * of the round. */
 void fb_steer_begin(struct fb_steer *steer, int64_t now_ns);
-enum fb_keep fb_steer_watch(struct fb_steer *steer, const struct fb_access *access,
-                            bool *ret_pinned);
+struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
+
+/* Any thread: whether that stream still keeps what it has, which it did when an item was read. A
+ * user's rule (0) does. */
+bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream);
 
 /* Any thread: an item was evicted for room. The caller has a reference to its file. */
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item);

@@ -1,6 +1,7 @@
 /*
  * Learned eviction in a cache of two tiers: it trains, ranks and merges; what it has learned
- * survives a restart and a kill, and damage to it does no harm; what another rule keeps stays.
+ * survives a restart and a kill, and damage to it does no harm; what another rule keeps stays, for
+ * as long as it does.
  */
 #include <cmocka.h>
 #include <errno.h>
@@ -26,6 +27,8 @@
 #define REQUESTS   14000u
 #define BATCH      100u /* requests between two ticks */
 #define FLIPS      12u
+#define SKEWED     1000u /* reads of what is held, */
+#define HOT        10u   /* half of them of these */
 
 static struct fb_test_dir dir;
 static char source_path[PATH_MAX + 16], cache_path[PATH_MAX + 16], model_path[PATH_MAX + 32];
@@ -61,6 +64,7 @@ static void open_cache(void)
     c.cache_dirs[0] = cache_path;
     c.cache_bytes = 16 * MIB;
     c.no_watch = true;
+    c.stream_ttl_ns = 3600 * FB_NS_PER_S; /* none ends meanwhile */
     if (fb_cache_open(&c, &cache, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
@@ -93,6 +97,14 @@ static void read_number(unsigned i)
     char name[16];
 
     snprintf(name, sizeof name, "%u", i);
+    read_file(name);
+}
+
+static void read_held(unsigned i)
+{
+    char name[16];
+
+    snprintf(name, sizeof name, "held/%u", i);
     read_file(name);
 }
 
@@ -172,12 +184,8 @@ static void test_learns(void **state)
     assert_int_equal(fb_cache_set_policy(volume, "held", "uniform"), 0);
     /* The second time they are there; the brain has seen that it is theirs to stay. */
     for (unsigned round = 0; round < 2; round++) {
-        for (unsigned i = 0; i < HELD; i++) {
-            char name[16];
-
-            snprintf(name, sizeof name, "held/%u", i);
-            read_file(name);
-        }
+        for (unsigned i = 0; i < HELD; i++)
+            read_held(i);
         fb_cache_tick(cache);
     }
     use_cache(REQUESTS);
@@ -196,13 +204,70 @@ static void test_learns(void **state)
     assert_true(v.quality.observations > 100 && v.quality.loss < v.quality.loss_by_age);
     /* All the time something had to go, and none of these has. */
     before = hits();
-    for (unsigned i = 0; i < HELD; i++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "held/%u", i);
-        read_file(name);
-    }
+    for (unsigned i = 0; i < HELD; i++)
+        read_held(i);
     assert_int_equal(hits() - before, HELD);
+    close_cache();
+}
+
+/* ---- what is held, and by whom ---- */
+
+/* In random order, each once. */
+static void read_shuffled(uint64_t seed)
+{
+    struct fb_rand lot = {seed};
+    unsigned order[HELD];
+
+    for (unsigned i = 0; i < HELD; i++) {
+        unsigned j = (unsigned)fb_rand_below(&lot, i + 1);
+
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (unsigned i = 0; i < HELD; i++)
+        read_held(order[i]);
+    fb_cache_tick(cache);
+}
+
+static void look_at_held(void *arg, const struct fb_stream_view *v)
+{
+    if (strcmp(v->path, "held") == 0)
+        *(uint8_t *)arg = v->info.verdict.pattern;
+}
+
+static void expect_held(enum fb_pattern expected)
+{
+    uint8_t pattern = FB_PATTERN_UNKNOWN;
+
+    fb_cache_streams(cache, look_at_held, &pattern);
+    assert_int_equal(pattern, expected);
+}
+
+/* A stream that was taken for random, and is not, has its items go like any others. */
+static void test_lets_go(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    snprintf(cache_path, sizeof cache_path, "%s/other", dir.path);
+    open_cache();
+    for (unsigned round = 0; round < 4; round++)
+        read_shuffled(round + 1);
+    expect_held(FB_PATTERN_RANDOM);
+    use_cache(REQUESTS / 2);
+    before = hits();
+    read_shuffled(5);
+    assert_true(hits() - before > HELD / 4 * 3); /* all, unless so slow that shares shrink */
+    expect_held(FB_PATTERN_RANDOM);
+    for (unsigned i = 0; i < SKEWED; i++)
+        read_held(i % 2 ? i / 2 % HOT : i / 4 % (HELD / 2));
+    fb_cache_tick(cache);
+    expect_held(FB_PATTERN_SKEWED);
+    use_cache(REQUESTS);
+    before = hits();
+    for (unsigned i = HELD / 2; i < HELD; i++)
+        read_held(i);
+    assert_true(hits() - before < HELD / 4);
     close_cache();
 }
 
@@ -287,10 +352,9 @@ static void test_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_learns),  cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_lets_go),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -17,11 +17,10 @@
 
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
-    bool pinned;
-    enum fb_keep keep = fb_steer_watch(cache->steer, access, &pinned);
+    struct fb_rule rule = fb_steer_watch(cache->steer, access);
 
     cache->watched++;
-    fb_learn_watch(cache->learn, access, keep, pinned);
+    fb_learn_watch(cache->learn, access, &rule);
     fb_epochs_watch(cache->epochs, access);
     fb_near_watch(cache->near, access);
 }

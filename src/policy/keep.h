@@ -34,6 +34,12 @@ enum fb_keep {
 
 const char *fb_keep_name(enum fb_keep keep);
 
+/* Whether what is kept is not exchanged for what comes. */
+static inline bool fb_keep_holds(enum fb_keep keep)
+{
+    return keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE;
+}
+
 /* LRU for a pattern that is not known. */
 enum fb_keep fb_keep_for(enum fb_pattern pattern);
 

@@ -179,7 +179,7 @@ static bool is_full(const struct cache *c)
 static uint32_t victim_of(const struct cache *c, uint32_t stream, enum fb_keep keep)
 {
     const struct ends *unread = &c->ends[stream][UNREAD], *read = &c->ends[stream][READ];
-    bool newest = keep == FB_KEEP_UNIFORM || keep == FB_KEEP_CYCLE;
+    bool newest = fb_keep_holds(keep);
     uint32_t a = newest ? unread->head : unread->tail, b = newest ? read->head : read->tail;
 
     if (a == FB_JOBS_NONE || b == FB_JOBS_NONE)
@@ -475,8 +475,7 @@ static void plan_fill(struct cache *c, struct fb_jobs_run *run, uint32_t stream,
     fill->bytes = 0;
     fill->due = 0;
     fill->looked = 0;
-    if (!fb_brain_get(c->brain, stream, &info) || !info.node ||
-        (info.keep != FB_KEEP_UNIFORM && info.keep != FB_KEEP_CYCLE))
+    if (!fb_brain_get(c->brain, stream, &info) || !info.node || !fb_keep_holds(info.keep))
         return;
     if (fill->node != info.node)
         list_set(c, run, fill, info.node, now_s);
