@@ -1,7 +1,7 @@
 /*
- * tests/programs/digests - digests BYTES[,END] FILE...: reads each file to its end, so many bytes at a
- * time, and says what it holds, or what went wrong. With END it goes on, for so many seconds or
- * until there is a file of that name, and fails when a file ever reads otherwise than at first.
+ * tests/programs/digests - digests BYTES[,END] FILE...: reads each file to its end, so many bytes
+ * at a time, and says what it holds, or what went wrong. With END it goes on, for so many seconds
+ * or until there is a file of that name, and fails when a file ever reads otherwise than at first.
  */
 #include <fcntl.h>
 #include <time.h>
