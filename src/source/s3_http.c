@@ -21,6 +21,7 @@
 #define CALLS_MAX      65536u /* in a pause at once */
 #define PAUSE_FIRST_NS (50 * FB_NS_PER_MS)
 #define PAUSE_MAX_NS   (4 * FB_NS_PER_S)
+#define ASKED_MAX_NS   (30 * FB_NS_PER_S)   /* for a pause that the server asks for */
 #define MARGIN_NS      (150 * FB_NS_PER_MS) /* before the deadline: then it is for us to answer */
 
 /* ---- the queue ------------------------------------------------------------------------------- */
@@ -88,13 +89,25 @@ static void adapt(struct fb_s3_http *http, const struct fb_s3_call *call,
                             !fb_list_empty(&http->queue) || !fb_list_empty(&http->patient));
 }
 
+/* What a server asks for (Retry-After) is the least, and ours comes on top of it: not all who were
+ * told so come back in the same moment. */
+static int64_t pause_of(struct fb_s3_http *http, const struct fb_s3_call *call)
+{
+    int64_t own_ns = PAUSE_FIRST_NS << (call->tries < 7 ? call->tries : 7), asked_ns = 0;
+
+    if (own_ns > PAUSE_MAX_NS)
+        own_ns = PAUSE_MAX_NS;
+    if (call->reply.has_retry_after)
+        asked_ns = (int64_t)call->reply.retry_after_s * FB_NS_PER_S;
+    if (asked_ns > ASKED_MAX_NS)
+        asked_ns = ASKED_MAX_NS;
+    return asked_ns + (int64_t)((0.5 + fb_rand_unit(&http->dice) / 2) * (double)own_ns);
+}
+
 static void pause_call(struct fb_s3_http *http, struct fb_s3_call *call, bool at_once)
 {
-    int64_t now_ns = fb_now_ns(), pause_ns = PAUSE_FIRST_NS << (call->tries < 7 ? call->tries : 7);
+    int64_t now_ns = fb_now_ns(), pause_ns = at_once ? 0 : pause_of(http, call);
 
-    if (pause_ns > PAUSE_MAX_NS)
-        pause_ns = PAUSE_MAX_NS;
-    pause_ns = at_once ? 0 : (int64_t)((0.5 + fb_rand_unit(&http->dice) / 2) * (double)pause_ns);
     if (at_once)
         call->amends++;
     else

@@ -9,8 +9,10 @@
  *                  ▲            │            │ wrong length, wrong checksum
  *                  └── pause ◄──┴────────────┘ 5xx, 429, reset, stall, truncated ...
  *
- * A pause is random and doubles each time. What fails for longer than the request's deadline allows
- * is -EHOSTDOWN. How many requests are on the wire adapts (s3_pace.h).
+ * A pause is random and doubles each time, and is never shorter than the server asks for
+ * (Retry-After, of which half a minute is believed). What fails for longer than the request's
+ * deadline allows, or would have to be tried after it, is -EHOSTDOWN. How many requests are on the
+ * wire adapts (s3_pace.h).
  */
 #ifndef FB_SOURCE_S3_HTTP_H
 #define FB_SOURCE_S3_HTTP_H
