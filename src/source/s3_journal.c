@@ -3,14 +3,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/list.h"
+#include "core/clock.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/thread.h"
 #include "io/durable.h"
 #include "source/s3_key.h"
 #include "source/s3_text.h"
@@ -42,6 +45,13 @@ struct fb_s3_journal {
     bool torn;           /* the last line has no end, perhaps */
     bool found;          /* there was a file */
     struct fb_s3_text text;
+
+    struct fb_cond cond; /* something is to be flushed, or the end has come */
+    bool unflushed;
+    bool ending;
+    bool threaded; /* the thread was needed, and is there */
+    pthread_t thread;
+    _Atomic int64_t warned_ns;
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -327,6 +337,52 @@ static int append(struct fb_s3_journal *journal)
     return 0;
 }
 
+/* ---- flushing -------------------------------------------------------------------------------- */
+
+static void flush(struct fb_s3_journal *journal, int fd)
+{
+    if ((fd < 0 || fdatasync(fd) < 0) && fb_log_limited(&journal->warned_ns))
+        fb_log_warn("cannot flush the journal of uploads %s: %s", journal->name,
+                    fb_strerror(errno));
+}
+
+static void *flusher(void *arg)
+{
+    struct fb_s3_journal *journal = arg;
+
+    fb_mutex_lock(&journal->lock);
+    while (journal->unflushed || !journal->ending) {
+        int fd;
+
+        if (!journal->unflushed) {
+            fb_cond_wait(&journal->cond, &journal->lock, FB_NEVER_NS);
+            continue;
+        }
+        journal->unflushed = false;
+        /* The file may be written anew meanwhile; that one is flushed then. */
+        fd = fcntl(journal->fd, F_DUPFD_CLOEXEC, 0);
+        fb_mutex_unlock(&journal->lock);
+        flush(journal, fd);
+        if (fd >= 0)
+            close(fd);
+        fb_mutex_lock(&journal->lock);
+    }
+    fb_mutex_unlock(&journal->lock);
+    return NULL;
+}
+
+static void flush_soon(struct fb_s3_journal *journal) FB_REQUIRES(&journal->lock)
+{
+    if (!journal->threaded)
+        journal->threaded = fb_thread_start(&journal->thread, "fb-journal", flusher, journal) == 0;
+    if (!journal->threaded) {
+        flush(journal, journal->fd);
+        return;
+    }
+    journal->unflushed = true;
+    fb_cond_signal(&journal->cond);
+}
+
 static bool name_ok(const char *name)
 {
     return *name && strlen(name) <= FB_S3_JOURNAL_FIELD_MAX;
@@ -351,12 +407,11 @@ static int begin(struct fb_s3_journal *journal, const struct fb_s3_upload *uploa
     if (!fb_s3_text_ok(&journal->text))
         return -ENOMEM;
     r = append(journal);
-    if (r == 0 && fdatasync(journal->fd) < 0)
-        r = -errno;
     if (r == 0)
         r = add(journal, ticket, journal->text.data, journal->text.len);
     if (r < 0)
         return r;
+    flush_soon(journal);
     FB_LIST_ENTRY(journal->uploads.prev, struct upload, link)->taken = true;
     *ret_ticket = ticket;
     return 0;
@@ -477,6 +532,7 @@ int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_
     if (!journal)
         return -ENOMEM;
     fb_mutex_init(&journal->lock, FB_RANK_JOURNAL);
+    fb_cond_init(&journal->cond);
     fb_list_init(&journal->uploads);
     journal->fd = -1;
     journal->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
@@ -507,6 +563,13 @@ void fb_s3_journal_close(struct fb_s3_journal *journal)
 
     if (!journal)
         return;
+    if (journal->threaded) {
+        fb_mutex_lock(&journal->lock);
+        journal->ending = true;
+        fb_cond_signal(&journal->cond);
+        fb_mutex_unlock(&journal->lock);
+        pthread_join(journal->thread, NULL);
+    }
     FB_LIST_FOREACH (it, tmp, &journal->uploads)
         free(FB_LIST_ENTRY(it, struct upload, link));
     fb_s3_text_free(&journal->text);
@@ -514,6 +577,7 @@ void fb_s3_journal_close(struct fb_s3_journal *journal)
         close(journal->fd);
     if (journal->dir_fd >= 0)
         close(journal->dir_fd);
+    fb_cond_destroy(&journal->cond);
     fb_mutex_destroy(&journal->lock);
     free(journal->name);
     free(journal);

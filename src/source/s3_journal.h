@@ -13,12 +13,14 @@
  *     end TICKET CHECKSUM
  *
  * Lines are only appended. Each has a checksum of its own: one that was torn, or damaged, is passed
- * over and harms no other. A begin is on disk when the call returns. An end is not flushed: if it
- * is lost, an upload is aborted that does not exist any more, which S3 answers with NoSuchUpload.
- * The file is written anew, with the uploads still under way, at every start and when most of it is
- * struck out.
+ * over and harms no other. A begin is in the file when the call returns, so it outlives the process
+ * however that ends; a thread flushes it to disk, as whoever asks has other things to do than to
+ * wait for one. A machine that loses power within these milliseconds may leave an upload behind. An
+ * end is not flushed: if it is lost, an upload is aborted that does not exist any more, which S3
+ * answers with NoSuchUpload. The file is written anew, with the uploads still under way, at every
+ * start and when most of it is struck out; then, and when it is made, the call waits for the disk.
  *
- * Thread-safe; calls write to disk and so may block. One process at a time uses a journal.
+ * Thread-safe. One process at a time uses a journal.
  */
 #ifndef FB_SOURCE_S3_JOURNAL_H
 #define FB_SOURCE_S3_JOURNAL_H
