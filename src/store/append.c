@@ -61,7 +61,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
     struct fb_index_entry displaced;
     struct fb_segment *seg;
     size_t path_len;
-    uint32_t offset;
+    uint32_t offset, gen;
     int rc;
 
     if (item->length > store->block_bytes)
@@ -85,11 +85,13 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
      * sees that the generation of the segment that was here before has moved. */
     atomic_thread_fence(memory_order_release);
 #endif
+    /* Relaxed: it stays as it is while the segment is open. */
+    gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed);
+    if (gen == 0 && item->length == store->block_bytes)
+        fb_tier_touch(t->tier, seg->memory + offset, fb_record_size(item->length));
     write_record(store, seg->memory + offset, key, item, t->which == 1);
-    fb_index_set(store->index, key, t->which,
-                 fb_loc_make(atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed),
-                             seg->no, offset),
-                 item->length, fb_store_now_s(fb_now_coarse_ns()), &displaced);
+    fb_index_set(store->index, key, t->which, fb_loc_make(gen, seg->no, offset), item->length,
+                 fb_store_now_s(fb_now_coarse_ns()), &displaced);
     if (item->use.last != 0 || item->use.history != 0)
         fb_index_use(store->index, key, &item->use);
     fb_segment_finish(store, seg);

@@ -112,6 +112,8 @@ int fb_tier_dir_fd(const struct fb_tier *tier);
 FB_MUST_CHECK int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory);
 /* The slot that was just taken will have many small items: huge pages, where there are any. */
 void fb_tier_smooth(struct fb_tier *tier, uint32_t slot);
+/* Memory of a slot that is about to be written for the first time. Any thread. */
+void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes);
 
 /* Slots that are not lent. */
 uint32_t fb_tier_free(struct fb_tier *tier);

@@ -52,6 +52,8 @@ struct fb_tier_ops {
     uint8_t *(*memory)(struct fb_tier *tier, uint32_t slot);
     /* See fb_tier_smooth(); one slot at a time. May be NULL. */
     void (*smooth)(struct fb_tier *tier, uint32_t slot);
+    /* See fb_tier_touch(). May be NULL. */
+    void (*touch)(uint8_t *memory, uint64_t bytes);
     void (*seal)(struct fb_tier *tier, struct fb_tier_seal *seal);
     void (*read)(struct fb_tier *tier, struct fb_tier_read *const *reads, unsigned count);
     /* Whether a directory does not answer, and is to be left alone. NULL: that cannot be. */

@@ -222,6 +222,12 @@ void fb_tier_smooth(struct fb_tier *tier, uint32_t slot)
         tier->ops->smooth(tier, slot);
 }
 
+void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes)
+{
+    if (tier->ops->touch)
+        tier->ops->touch(memory, bytes);
+}
+
 void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory)
 {
     (void)slot;
