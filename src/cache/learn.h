@@ -7,8 +7,8 @@
  * A request is one look at an item: reading on where the last read of it ended is none. Requests of
  * streams that keep by a rule of their own (uniform, cycle) do not teach the model anything; what
  * they read is marked as held by them, and goes last for as long as they do: one window of a skewed
- * stream that looks random must not fill the cache for good. So do pinned items. What the model remembers of an
- * item is the 5 bytes that its entry in the index has anyway (struct fb_use).
+ * stream that looks random must not fill the cache for good. So do pinned items. What the model
+ * remembers of an item is the 5 bytes that its entry in the index has anyway (struct fb_use).
  *
  * Threads: watch() is the background thread's. Training and ranking run on a thread of their own,
  * of low priority (without one, in tick()). Those who make room, whom no reader waits for, use the
