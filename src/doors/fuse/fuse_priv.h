@@ -49,7 +49,7 @@
 #define FB_FUSE_SAMPLE         64u   /* one file in so many is read from here again: see notify.c */
 #define FB_FUSE_SAMPLE_MAX     64u   /* of them waiting */
 #define FB_FUSE_SAMPLE_NS      (1000 * 1000000LL) /* after it was read */
-#define FB_FUSE_SAMPLE_GAP_NS  (10 * 1000000LL)   /* between two of them, at least */
+#define FB_FUSE_SAMPLE_GAP_NS  (50 * 1000000LL)   /* between two of them, at least */
 #define FB_FUSE_READ_AHEAD     (1u << 20)
 #define FB_FUSE_BACKGROUND     512u /* those that wait for a hung source must not fill it at once */
 #define FB_FUSE_FOREVER_S      86400.0 /* time-out of what does not change */
