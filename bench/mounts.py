@@ -114,6 +114,35 @@ class Mount:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class BareMount:
+    """`bench_bare SOURCE FOLDER/mnt`: what the kernel alone costs. Like a Mount, but no Forebay."""
+
+    def __init__(self, source, folder):
+        self.point = os.path.join(folder, "mnt")
+        self.folder = folder
+        os.makedirs(self.point)
+        self.server = subprocess.Popen([bench_program("bare"), source, self.point],
+                                       stdin=subprocess.DEVNULL)
+        until = time.monotonic() + STOP_S
+        while not os.path.ismount(self.point):
+            if self.server.poll() is not None or time.monotonic() > until:
+                self.stop()
+                raise Failed(f"bench_bare does not mount {self.point}")
+            time.sleep(0.02)
+
+    def stop(self):
+        self.server.terminate()
+        try:
+            self.server.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait()
+        if os.path.ismount(self.point):
+            subprocess.run(["fusermount3", "-uz", self.point], stdin=subprocess.DEVNULL,
+                           check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Mounts:
     """A working folder and its mounts; as a context manager it takes all of it away, last first."""
 
