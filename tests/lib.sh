@@ -28,14 +28,12 @@ fail()
     fail_at "${BASH_LINENO[0]}" "$*"
 }
 
-# fail_at LINE MESSAGE - with what daemons have said last.
+# fail_at LINE MESSAGE - with what daemons have said last. Some of what lies in $T may hang.
 fail_at()
 {
-    local log
     echo "FAIL: ${0##*/}:$1: $2" >&2
-    for log in "$T"/*/forebay.log; do
-        [ ! -s "$log" ] || { echo "${log#"$T"/} ends:"; tail -n 12 "$log"; } >&2
-    done
+    timeout -s KILL 10 find "$T" -mindepth 2 -maxdepth 2 -xdev -name forebay.log -size +0 \
+        -printf '%P ends:\n' -exec tail -n 12 {} \; >&2 || true
     exit 1
 }
 

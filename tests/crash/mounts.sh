@@ -29,7 +29,7 @@ down()
 {
     local pid
     pid=$(daemon_pid)
-    timeout 60 "$FOREBAY" umount "$1" || return 1
+    timeout 120 "$FOREBAY" umount "$1" || return 1
     wait_until 60 gone "$pid" || fail "the daemon $pid outlives its last mount"
 }
 

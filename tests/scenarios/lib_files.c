@@ -143,7 +143,7 @@ struct forebay_file *files_open_cached(struct forebay *fb, const char *path, int
 const void *files_acquire_shared(struct forebay_file *file, size_t length,
                                  struct forebay_pin **ret_pin)
 {
-    int64_t end_ms = files_now_ms() + 5000;
+    int64_t end_ms = files_now_ms() + 60000;
 
     for (;;) {
         size_t got = length;
