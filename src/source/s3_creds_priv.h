@@ -14,9 +14,10 @@
 #include "source/s3_profile.h"
 #include "source/s3_text.h"
 
-#define FB_S3_SERVICE_MS 1000  /* a metadata service on the same machine */
-#define FB_S3_STS_MS     5000  /* one over the network */
-#define FB_S3_PROGRAM_MS 30000 /* a credential_process */
+#define FB_S3_SERVICE_MS    1000 /* a metadata service on the same machine, unless told otherwise */
+#define FB_S3_SERVICE_MAX_S 300
+#define FB_S3_STS_MS        5000  /* one over the network */
+#define FB_S3_PROGRAM_MS    30000 /* a credential_process */
 
 struct fb_s3_keys {
     struct fb_s3_text access_key;

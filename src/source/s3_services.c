@@ -1,6 +1,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -57,6 +58,15 @@ static int read_token(const char *path, struct fb_s3_text *ret_token, struct fb_
     return 0;
 }
 
+/* Seconds in AWS_METADATA_SERVICE_TIMEOUT, as other programs take them. */
+static long service_ms(const struct fb_s3_lookup *lookup)
+{
+    const char *text = fb_s3_env(lookup->env, "AWS_METADATA_SERVICE_TIMEOUT");
+    long seconds = text ? strtol(text, NULL, 10) : 0;
+
+    return seconds > 0 && seconds <= FB_S3_SERVICE_MAX_S ? seconds * 1000 : FB_S3_SERVICE_MS;
+}
+
 static int container_token(struct fb_s3_lookup *lookup, struct fb_s3_text *ret_token,
                            struct fb_error *err)
 {
@@ -84,7 +94,7 @@ static int ask_container(struct fb_s3_lookup *lookup, const char *url, struct fb
                                           .url = url,
                                           .headers = &header,
                                           .header_count = token.len > 0,
-                                          .timeout_ms = FB_S3_SERVICE_MS,
+                                          .timeout_ms = service_ms(lookup),
                                           .cancel = lookup->cancel},
                       &body);
         if (r < 0)
@@ -146,7 +156,7 @@ static int ask_instance(struct fb_s3_lookup *lookup, const char *host, const cha
                                       .url = url,
                                       .headers = header,
                                       .header_count = 1,
-                                      .timeout_ms = FB_S3_SERVICE_MS,
+                                      .timeout_ms = service_ms(lookup),
                                       .cancel = lookup->cancel},
                   ret_body);
     if (r == 200)

@@ -107,6 +107,7 @@ static int setup(void **state)
     atomic_store(&rig->lifetime_s, 100000);
     set(rig, "HOME", rig->home.path);
     set(rig, "AWS_EC2_METADATA_SERVICE_ENDPOINT", rig->server.url);
+    set(rig, "AWS_METADATA_SERVICE_TIMEOUT", "60");
     *state = rig;
     return 0;
 }
@@ -259,9 +260,9 @@ static void test_container(void **state)
     fb_s3_creds_close(expect(rig, NULL, "AK0", "container"));
     fb_test_dir_write(&rig->home, "token", "Bearer x\r\nTalisman: y\n");
     refuse(rig, NULL, "is not a token");
-    rig->env[2] = "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1.example.com/c";
+    rig->env[3] = "AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1.example.com/c";
     refuse(rig, NULL, "must be an https URL, or lead to this machine");
-    rig->env[2] = "AWS_CONTAINER_CREDENTIALS_FULL_URI=file:///etc/passwd";
+    rig->env[3] = "AWS_CONTAINER_CREDENTIALS_FULL_URI=file:///etc/passwd";
     refuse(rig, NULL, "must be an https URL, or lead to this machine");
 }
 
@@ -279,7 +280,7 @@ static void test_web_identity(void **state)
     refuse(rig, NULL, "it answers with status 403");
     atomic_store(&rig->status, 0);
     fb_test_dir_write(&rig->home, ".aws/config", "");
-    rig->env[2] = "UNSET=1";
+    rig->env[3] = "UNSET=1";
     fb_test_dir_write(&rig->home, ".aws/credentials",
                       "[w]\nrole_arn = arn:r\nweb_identity_token_file = /nowhere/token\n");
     refuse(rig, "w", "cannot read the token in /nowhere/token: No such file");
