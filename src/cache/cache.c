@@ -19,7 +19,7 @@
 static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_INFO)};
 
 #define ENGINE_DEPTH     128
-#define SAVE_PATIENCE_NS (5 * FB_NS_PER_S)
+#define SAVE_PATIENCE_NS (20 * FB_NS_PER_S)
 /* Smaller caches are not worth the measuring. */
 #define MEASURED_MIN  (4ULL << 30)
 #define MEASURE_BYTES (32ULL << 20)
