@@ -267,7 +267,7 @@ static void a_hung_source_ends_at_the_deadline(void **state)
     struct reader readers[64];
     uint32_t a, b;
 
-    f->volume_config.timeout_ns = FB_NS_PER_S;
+    f->volume_config.timeout_ns = 3 * FB_NS_PER_S;
     open_cache(f);
     expect_file(f, "a", 10000, 1);
     wait_until_kept(f);
@@ -309,7 +309,7 @@ static void a_hung_source_leaves_others_alone(void **state)
     uint8_t data[1000];
     uint32_t large, file;
 
-    f->volume_config.timeout_ns = FB_NS_PER_S;
+    f->volume_config.timeout_ns = 3 * FB_NS_PER_S;
     open_cache(f);
     assert_int_equal(fb_source_posix_open(&posix, &source, NULL), 0);
     assert_int_equal(fb_volume_attach(f->cache, source, &patient, &healthy, NULL), 0);
@@ -452,7 +452,7 @@ static void closing_with_a_hung_source(void **state)
     uint8_t data[10];
     uint32_t file;
 
-    f->volume_config.timeout_ns = FB_NS_PER_S / 2;
+    f->volume_config.timeout_ns = 2 * FB_NS_PER_S;
     open_cache(f);
     file = look_up(f, "a");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.hang = 1});

@@ -58,6 +58,22 @@ static void await(const char *log, long records)
     }
 }
 
+/* A daemon that is late is passed by, and asked again a moment later. */
+static struct forebay_file *open_cached(struct forebay *fb, const char *path)
+{
+    for (int ms = 0; ms < PATIENCE_MS; ms += 50) {
+        struct forebay_file *file = forebay_open(fb, path);
+
+        if (!file)
+            err(1, "%s", path);
+        if (forebay_is_cached(file))
+            return file;
+        forebay_close(file);
+        usleep(50000);
+    }
+    errx(1, "%s is not read through the cache", path);
+}
+
 static void read_one(struct forebay *fb, const char *dir, uint32_t key)
 {
     struct forebay_file *file;
@@ -65,11 +81,7 @@ static void read_one(struct forebay *fb, const char *dir, uint32_t key)
     char byte;
 
     snprintf(path, sizeof path, "%s/%u", dir, key);
-    file = forebay_open(fb, path);
-    if (!file)
-        err(1, "%s", path);
-    if (!forebay_is_cached(file))
-        errx(1, "%s is not read through the cache", path);
+    file = open_cached(fb, path);
     if (forebay_pread(file, &byte, 1, 0) != 1)
         err(1, "%s", path);
     forebay_close(file);
