@@ -12,11 +12,12 @@
 #include "policy/ttl.h"
 #include "policy/turns.h"
 
-#define PREFETCHERS    64   /* nodes that are prefetched for at a time */
-#define RECALL         1024 /* owners last seen; a power of two */
-#define BYTES_ROUND    4096 /* visits after which sums of bytes are halved */
-#define SHARES_A_ROUND 6    /* times that what is free is handed out */
-#define IDLE_ROUNDS    10   /* without a request: a stream of any pattern has ended */
+#define PREFETCHERS    64           /* nodes that are prefetched for at a time */
+#define RECALL         1024         /* owners last seen; a power of two */
+#define BYTES_ROUND    4096         /* visits after which sums of bytes are halved */
+#define SHARES_A_ROUND 6            /* times that what is free is handed out */
+#define IDLE_ROUNDS    10           /* without a request: a stream of any pattern has ended */
+#define FETCHES_NS     1000000000LL /* who waited for the source so lately uses it */
 
 struct stream {
     uint64_t node;
@@ -24,6 +25,7 @@ struct stream {
     bool has_ended;
     bool tried; /* something of it was evicted */
     uint32_t idle_rounds;
+    int64_t fetched_ns; /* when it last read what was not there, or wanted something ahead */
     uint64_t quota;
     uint64_t used;
     uint64_t visit_bytes; /* read in `visits` visits of the node */
@@ -53,6 +55,8 @@ struct fb_brain {
     struct prefetcher prefetcher[PREFETCHERS];
     int64_t round_ns;  /* when the last one began */
     int64_t shared_ns; /* when what is free was last handed out */
+    int64_t counted_ns;
+    uint32_t fetchers; /* streams that used the source then */
 };
 
 struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes)
@@ -262,9 +266,29 @@ static struct prefetcher *prefetcher_of(struct fb_brain *b, uint64_t node)
     return p;
 }
 
+/* What this stream may have of its source: as much as each of the others that use it. One that
+ * fills the pipe by itself would have short readers of large items wait behind it. */
+static struct fb_prefetch_pipe share_of(struct fb_brain *b, const struct fb_brain_access *access)
+{
+    struct fb_prefetch_pipe pipe = access->pipe;
+    int64_t now_ns = access->fact.time_ns;
+
+    if (now_ns - b->counted_ns > FETCHES_NS / 4 || now_ns < b->counted_ns) {
+        b->counted_ns = now_ns;
+        b->fetchers = 0;
+        for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++)
+            b->fetchers +=
+                b->stream[i].fetched_ns > 0 && now_ns - b->stream[i].fetched_ns < FETCHES_NS;
+    }
+    if (b->fetchers > 1)
+        pipe.bytes_per_s /= b->fetchers;
+    return pipe;
+}
+
 static void want_ahead(struct fb_brain *b, const struct fb_stream_info *info,
                        const struct fb_brain_access *access, struct fb_brain_answer *answer)
 {
+    struct fb_prefetch_pipe pipe = share_of(b, access);
     struct prefetcher *p = prefetcher_of(b, info->id);
     bool is_parent = !info->is_file;
     uint32_t position = is_parent ? access->fact.position : access->fact.block;
@@ -282,11 +306,10 @@ static void want_ahead(struct fb_brain *b, const struct fb_stream_info *info,
         want.range = (struct fb_prefetch_range){
             .first = 1,
             .stride = 1,
-            .count = fb_prefetch_depth(&b->config.prefetch, &access->pipe, info->gap_mean_s)};
+            .count = fb_prefetch_depth(&b->config.prefetch, &pipe, info->gap_mean_s)};
     } else {
-        want.range =
-            fb_prefetch_ahead(&p->state, &b->config.prefetch, info, &access->pipe, position,
-                              is_parent ? access->fact.siblings : access->fact.blocks);
+        want.range = fb_prefetch_ahead(&p->state, &b->config.prefetch, info, &pipe, position,
+                                       is_parent ? access->fact.siblings : access->fact.blocks);
     }
     if (want.range.count && answer->wants < FB_BRAIN_WANTS)
         answer->want[answer->wants++] = want;
@@ -358,6 +381,8 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
     count_bytes(s, &fed, access->item_bytes);
     if (!b->config.no_prefetch)
         look_ahead(b, access, &fed, answer);
+    if (!access->fact.hit || answer->wants)
+        s->fetched_ns = access->fact.time_ns;
 }
 
 void fb_brain_size(struct fb_brain *b, uint32_t stream, uint64_t bytes)

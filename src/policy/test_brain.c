@@ -369,6 +369,54 @@ static void months_to_come_are_wanted_by_name(void **state)
     fb_brain_free(b);
 }
 
+/* How far ahead of the reader at `file` the brain wants to be, when that was not there. */
+static uint64_t reach(struct fb_brain *brain, int64_t now_ns, unsigned set, uint32_t file)
+{
+    struct fb_brain_answer answer;
+    char path[64];
+    struct fb_brain_access access = {
+        .fact = {.time_ns = now_ns,
+                 .path = path,
+                 .pid = set + 1,
+                 .blocks = 1,
+                 .position = file,
+                 .siblings = FILES},
+        .key = key_of(set, file),
+        .item_bytes = ITEM,
+        .pipe = {.latency_s = 0.5, .bytes_per_s = 64.0 * ITEM, .item_bytes = ITEM},
+    };
+    uint64_t last = file;
+
+    access.fact.path_len = (uint32_t)snprintf(path, sizeof path, "set%u/%05u", set, file);
+    fb_brain_access(brain, &access, &answer);
+    for (unsigned i = 0; i < answer.wants; i++)
+        last = answer.want[i].range.first + answer.want[i].range.count - 1;
+    return last - file;
+}
+
+/* A reader alone fills the pipe; one among others has a share of it. */
+static void scans_share_the_source(void **state)
+{
+    struct fb_brain_config config = fb_brain_defaults(FILES * ITEM);
+    struct fb_rand lot = {5};
+    struct fb_brain *brain;
+    uint64_t alone = 0, among = 0;
+    int64_t now_ns = 1;
+
+    (void)state;
+    assert_int_equal(fb_brain_new(&config, &brain), 0);
+    for (uint32_t i = 0; i < FILES / 2; i++)
+        alone = reach(brain, now_ns += 10000000, 0, i);
+    for (uint32_t i = FILES / 2; i < FILES - 100; i++) {
+        for (unsigned set = 1; set < SETS; set++)
+            (void)reach(brain, now_ns, set, (uint32_t)fb_rand_below(&lot, FILES));
+        among = reach(brain, now_ns += 10000000, 0, i);
+    }
+    assert_int_equal(alone, 33); /* bandwidth times latency, and one */
+    assert_int_equal(among, 12); /* a third of that */
+    fb_brain_free(brain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +426,7 @@ int main(void)
         cmocka_unit_test(streams_share_by_benefit),
         cmocka_unit_test(an_ended_job_gives_its_space),
         cmocka_unit_test(months_to_come_are_wanted_by_name),
+        cmocka_unit_test(scans_share_the_source),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
