@@ -237,9 +237,9 @@ void fb_cache_close(struct fb_cache *cache)
     fb_dirs_destroy(cache->dirs);
     for (unsigned i = 0; i < FB_ACCESS_RINGS; i++)
         free(cache->rings[i]);
+    fb_engine_destroy(cache->engine); /* it may have memory of the pools yet */
     fb_buffer_pool_destroy(cache->medium_pool);
     fb_buffer_pool_destroy(cache->fetch_pool);
-    fb_engine_destroy(cache->engine);
     fb_mutex_destroy(&cache->meta_lock);
     fb_mutex_destroy(&cache->hook_lock);
     fb_mutex_destroy(&cache->fetch_lock);

@@ -420,6 +420,9 @@ unsigned fb_cache_clients_max(const struct fb_cache *cache);
  * their own to tell of. NULL: no more; returns when a call under way has ended. */
 void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *arg);
 
+/* Has the background thread take all records, and call the hook, once more; returns when it has. */
+void fb_cache_look(struct fb_cache *cache);
+
 /* One access that a door has seen: the brain learns of it. Only from the hook. */
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access);
 

@@ -113,6 +113,9 @@ struct fb_cache {
 
     struct fb_mutex watch_lock;
     struct fb_cond watch_cond;
+    struct fb_cond looked;
+    uint64_t looks;
+    unsigned looks_wanted;
     bool watch_stop;
     bool watch_running;
     pthread_t watch;

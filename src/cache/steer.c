@@ -394,7 +394,7 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 {
     struct stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
-    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), gone;
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
 
     /* What is on its way is not counted yet, so near the end each needs a place of its own. */
     if (held + UNDER_WAY * bytes <= quota)
@@ -403,8 +403,12 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
     gone = fb_exchange_take(steer->cache->exchange, stream,
                             held > quota ? fb_min_u64(held + bytes - quota, GIVE_MOST * bytes)
                                          : bytes);
-    /* Counted anew soon; until then it must not go below nothing. */
-    atomic_fetch_sub_explicit(&s->held_bytes, fb_min_u64(gone, held), memory_order_relaxed);
+    /* Counted anew soon, or just now; it must not go below nothing. */
+    now_held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&s->held_bytes, &now_held,
+                                                  now_held - fb_min_u64(gone, now_held),
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
     return gone > 0 && held + bytes <= quota + gone;
 }
 
@@ -514,13 +518,12 @@ static void count_file(void *arg, uint32_t file)
 {
     struct fb_steer *steer = arg;
     struct fb_cache *cache = steer->cache;
-    uint64_t size = fb_files_version(cache->files, file)->size;
-    uint64_t bytes =
-        fb_min_u64((uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes, size);
+    uint64_t bytes = (uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes;
     struct stream *s = bytes > 0 ? stream_of(steer, file) : NULL;
     enum fb_keep keep;
 
     if (s) {
+        bytes = fb_min_u64(bytes, fb_files_version(cache->files, file)->size);
         keep = atomic_load_explicit(&s->keep, memory_order_relaxed);
         /* Uniform: any is as good as any other. */
         if (fb_keep_holds(keep) && s->node != 0 && steer->now_ns >= s->cut_ns &&

@@ -126,7 +126,8 @@ static void nothing_goes_for_it(void **state)
         fb_cache_tick(cache);
         fb_sleep_ns(PAUSE_NS);
     }
-    assert_int_equal(metric(FB_CM_PREFETCH_BYTES), 0);
+    /* Of the large ones some may come again: those are a stream's. */
+    assert_true(count_there("few", FEW) <= 20);
 }
 
 static void it_pauses_when_nobody_reads_it(void **state)

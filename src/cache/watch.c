@@ -141,7 +141,9 @@ static void *watch_run(void *arg)
     while (!cache->watch_stop) {
         int64_t now_ns;
 
-        fb_cond_wait(&cache->watch_cond, &cache->watch_lock, next_look(cache, tick_ns, next_ns));
+        if (cache->looks_wanted == 0)
+            fb_cond_wait(&cache->watch_cond, &cache->watch_lock,
+                         next_look(cache, tick_ns, next_ns));
         fb_mutex_unlock(&cache->watch_lock);
         now_ns = fb_now_ns();
         if (now_ns < tick_ns) {
@@ -156,9 +158,31 @@ static void *watch_run(void *arg)
         last_ns = now_ns;
         watched = cache->watched;
         fb_mutex_lock(&cache->watch_lock);
+        cache->looks++;
+        if (cache->looks_wanted > 0)
+            fb_cond_broadcast(&cache->looked);
     }
     fb_mutex_unlock(&cache->watch_lock);
     return NULL;
+}
+
+void fb_cache_look(struct fb_cache *cache)
+{
+    uint64_t from;
+
+    if (!cache->watch_running) {
+        look(cache, true);
+        return;
+    }
+    fb_mutex_lock(&cache->watch_lock);
+    /* One may be under way that has passed what came last. */
+    from = cache->looks;
+    cache->looks_wanted++;
+    fb_cond_signal(&cache->watch_cond);
+    while (cache->looks < from + 2)
+        fb_cond_wait(&cache->looked, &cache->watch_lock, FB_NEVER_NS);
+    cache->looks_wanted--;
+    fb_mutex_unlock(&cache->watch_lock);
 }
 
 int fb_watch_start(struct fb_cache *cache)
@@ -167,6 +191,7 @@ int fb_watch_start(struct fb_cache *cache)
 
     fb_mutex_init(&cache->watch_lock, FB_RANK_WATCH);
     fb_cond_init(&cache->watch_cond);
+    fb_cond_init(&cache->looked);
     if (cache->config.no_watch)
         return 0;
     rc = fb_thread_start(&cache->watch, "fb-watch", watch_run, cache);
@@ -183,6 +208,7 @@ void fb_watch_stop(struct fb_cache *cache)
         fb_mutex_unlock(&cache->watch_lock);
         pthread_join(cache->watch, NULL);
     }
+    fb_cond_destroy(&cache->looked);
     fb_cond_destroy(&cache->watch_cond);
     fb_mutex_destroy(&cache->watch_lock);
 }

@@ -80,7 +80,7 @@ struct fb_session {
         uint32_t base;
         uint32_t slots;
         uint64_t segment_bytes;
-        uint32_t count; /* of files; 0: none */
+        _Atomic uint32_t count; /* of files; 0: none */
         _Atomic int fds[FB_CLIENT_FILES_MAX];
         uint64_t marks[FB_CLIENT_FILES_MAX]; /* what they were when they were ours */
     } medium;

@@ -44,6 +44,20 @@ const struct fb_client_place *fb_client_place(const struct fb_session *session, 
     return best;
 }
 
+/* Who opens a file reads it next: let the beginning of it come meanwhile. */
+static void prefetch_item(const struct fb_layout *l, uint64_t key)
+{
+    struct fb_found found;
+    const uint8_t *record;
+
+    if (!fb_layout_find(l, key, &found) || fb_loc_segment(found.loc[0]) >= l->h.dram_segments)
+        return;
+    record = l->dram + fb_loc_segment(found.loc[0]) * l->h.dram_segment_bytes +
+             fb_loc_offset(found.loc[0]);
+    __builtin_prefetch(record);
+    __builtin_prefetch(record + fb_record_data_offset(found.length));
+}
+
 /* From the table. False: not there, or to be asked about. */
 static bool look(const struct fb_session *s, const char *path, struct fb_client_file *f)
 {
@@ -62,9 +76,8 @@ static bool look(const struct fb_session *s, const char *path, struct fb_client_
         return false;
     f->id = found.id;
     f->gen = found.gen;
-    f->path_hash = fb_path_hash(f->source, path, f->path_len);
-    /* Who opens a file reads it next: let the index come meanwhile. */
-    fb_layout_prefetch(l, fb_item_key(f->id, 0));
+    f->path_hash = found.path_hash;
+    prefetch_item(l, fb_item_key(f->id, 0));
     return true;
 }
 

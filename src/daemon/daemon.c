@@ -74,6 +74,8 @@ bool fb_daemon_in_use(struct fb_daemon *daemon)
 
 struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
 {
+    const struct fb_http *http = atomic_load(&daemon->http);
+
     return (struct fb_status){
         .cache = daemon->cache,
         .mounts = daemon->mounts,
@@ -81,7 +83,7 @@ struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
         .local = daemon->local,
         .config = daemon->options->config,
         .started_ns = daemon->started_ns,
-        .metrics_where = daemon->http ? fb_http_where(daemon->http) : NULL,
+        .metrics_where = http ? fb_http_where(http) : NULL,
     };
 }
 
@@ -277,14 +279,16 @@ static void start_metrics(struct fb_daemon *d)
 {
     struct fb_http_address address;
     struct fb_error error = {""};
+    struct fb_http *http = NULL;
     int rc = fb_http_parse(d->options->config->metrics, &address, &error);
 
     if (rc == 0 && !address.off)
-        rc = fb_http_start(&address, render_metrics, d, &d->http, &error);
+        rc = fb_http_start(&address, render_metrics, d, &http, &error);
+    atomic_store(&d->http, http);
     if (rc)
         fb_log_warn("%s; the daemon works without them", error.text);
-    else if (d->http)
-        fb_log_info("metrics at http://%s/metrics", fb_http_where(d->http));
+    else if (http)
+        fb_log_info("metrics at http://%s/metrics", fb_http_where(http));
 }
 
 /* Requests have queued up at the socket since it listens: each meets a daemon that is complete but

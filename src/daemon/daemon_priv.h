@@ -24,9 +24,9 @@ struct fb_daemon {
     struct fb_local *local;      /* NULL: it could not be started, */
     struct fb_error local_error; /* for this reason */
     char *client_socket;
-    char *mounts_dir;         /* of private mounts; NULL before the home is claimed */
-    struct fb_shares *shares; /* NULL without `local` */
-    struct fb_http *http;
+    char *mounts_dir;               /* of private mounts; NULL before the home is claimed */
+    struct fb_shares *shares;       /* NULL without `local` */
+    _Atomic(struct fb_http *) http; /* its own thread asks for it */
     int64_t started_ns;
     _Atomic bool shutdown; /* asked for by a request */
 

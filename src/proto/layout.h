@@ -296,11 +296,33 @@ static inline struct fb_layout_file *fb_layout_file(const struct fb_layout *l, u
 }
 
 struct fb_found_file {
+    uint64_t path_hash;
     uint32_t id;
     uint32_t gen;
     struct fb_version version;
     int64_t valid_until_ns;
 };
+
+/* The two groups a key may live in. */
+static inline void fb_layout_groups_of(const struct fb_layout *l, uint64_t key, uint64_t ret[2])
+{
+    uint64_t h = fb_mix64(key);
+
+    ret[0] = ((h >> 32) * l->h.groups) >> 32;
+    ret[1] = ((h & 0xffffffff) * l->h.groups) >> 32;
+}
+
+/* Two cache lines each, mostly far from any cache: to wait for all of them at once. */
+static inline void fb_layout_prefetch(const struct fb_layout *l, uint64_t key)
+{
+    uint64_t groups[2];
+
+    fb_layout_groups_of(l, key, groups);
+    for (int g = 0; g < 2; g++) {
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
+        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
+    }
+}
 
 /* Finds the record of a path without a lock. A record may be freed and its memory reused while it
  * is looked at: nothing read from it counts until its generation has been seen unchanged, and every
@@ -311,6 +333,9 @@ static inline bool fb_layout_find_file(const struct fb_layout *l, uint16_t sourc
     uint64_t hash = fb_path_hash(source, path, len);
     uint32_t id = atomic_load_explicit(fb_layout_head(l, hash), memory_order_acquire);
 
+    /* Who finds a file reads it next: let the index come together with the record. */
+    fb_layout_prefetch(l, fb_item_key(id, 0));
+    ret->path_hash = hash;
     for (int step = 0; step < FB_FILE_CHAIN_MAX; step++) {
         struct fb_layout_file *f = fb_layout_file(l, id);
         uint32_t next;
@@ -337,27 +362,6 @@ static inline bool fb_layout_find_file(const struct fb_layout *l, uint16_t sourc
         id = next;
     }
     return false;
-}
-
-/* The two groups a key may live in. */
-static inline void fb_layout_groups_of(const struct fb_layout *l, uint64_t key, uint64_t ret[2])
-{
-    uint64_t h = fb_mix64(key);
-
-    ret[0] = ((h >> 32) * l->h.groups) >> 32;
-    ret[1] = ((h & 0xffffffff) * l->h.groups) >> 32;
-}
-
-/* Two cache lines each, mostly far from any cache: to wait for all of them at once. */
-static inline void fb_layout_prefetch(const struct fb_layout *l, uint64_t key)
-{
-    uint64_t groups[2];
-
-    fb_layout_groups_of(l, key, groups);
-    for (int g = 0; g < 2; g++) {
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
-    }
 }
 
 struct fb_found {

@@ -25,7 +25,9 @@ static bool fits_host(const char *bucket)
 int fb_s3_address(struct fb_s3_http *http)
 {
     FB_AUTO_FREE char *endpoint = NULL;
+    FB_AUTO_FREE char *host = NULL;
     const char *at, *scheme_end;
+    char *base;
     bool own = !http->endpoint || !*http->endpoint;
 
     endpoint =
@@ -40,13 +42,18 @@ int fb_s3_address(struct fb_s3_http *http)
     at = scheme_end + 3;
     http->in_path = http->config.path_style || !fits_host(http->bucket) ||
                     !(own || ends_with(at, ".amazonaws.com"));
-    free(http->base);
+    host = http->in_path ? fb_strdup(at) : fb_asprintf("%s.%s", http->bucket, at);
+    base = host ? fb_asprintf("%.*s://%s", (int)(scheme_end - endpoint), endpoint, host) : NULL;
+    if (!base)
+        return -ENOMEM;
     free(http->host);
-    http->host = http->in_path ? fb_strdup(at) : fb_asprintf("%s.%s", http->bucket, at);
-    http->base = http->host
-                     ? fb_asprintf("%.*s://%s", (int)(scheme_end - endpoint), endpoint, http->host)
-                     : NULL;
-    return http->base ? 0 : -ENOMEM;
+    http->host = fb_steal(host);
+    /* Whoever opens the source says where it is. */
+    fb_mutex_lock(&http->why_lock);
+    free(http->base);
+    http->base = base;
+    fb_mutex_unlock(&http->why_lock);
+    return 0;
 }
 
 bool fb_s3_move_to(struct fb_s3_http *http, const char *region)

@@ -146,6 +146,13 @@ const char *fb_s3_http_base(const struct fb_s3_http *http)
     return http->base;
 }
 
+void fb_s3_http_where(struct fb_s3_http *http, char ret_base[FB_S3_WHY_MAX])
+{
+    fb_mutex_lock(&http->why_lock);
+    snprintf(ret_base, FB_S3_WHY_MAX, "%s", http->base);
+    fb_mutex_unlock(&http->why_lock);
+}
+
 static void ended(struct fb_s3_http *http, CURL *easy, CURLcode code)
 {
     struct fb_s3_call *call;

@@ -118,8 +118,9 @@ void fb_s3_http_destroy(struct fb_s3_http *http);
 /* What went wrong last, for people; "" when nothing has. Any thread. */
 #define FB_S3_WHY_MAX 1024
 void fb_s3_http_why(struct fb_s3_http *http, char ret_why[FB_S3_WHY_MAX]);
-/* scheme://host. On the loop, or before anything is submitted. */
+/* scheme://host. On the loop, or before anything is submitted; for any thread, a copy. */
 const char *fb_s3_http_base(const struct fb_s3_http *http);
+void fb_s3_http_where(struct fb_s3_http *http, char ret_base[FB_S3_WHY_MAX]);
 
 struct fb_s3_http_stats {
     uint64_t requests; /* sent, tries included */

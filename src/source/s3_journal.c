@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct upload {
 };
 
 struct fb_s3_journal {
+    _Atomic unsigned users;
     int dir_fd;
     char *name;
     struct fb_mutex lock; /* rank JOURNAL: all of it */
@@ -534,6 +536,7 @@ int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_
     fb_mutex_init(&journal->lock, FB_RANK_JOURNAL);
     fb_cond_init(&journal->cond);
     fb_list_init(&journal->uploads);
+    atomic_init(&journal->users, 1);
     journal->fd = -1;
     journal->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     r = journal->dir_fd < 0 ? -errno : 0;
@@ -557,11 +560,19 @@ int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_
     return 0;
 }
 
+struct fb_s3_journal *fb_s3_journal_share(struct fb_s3_journal *journal)
+{
+    if (journal)
+        atomic_fetch_add_explicit(&journal->users, 1, memory_order_relaxed);
+    return journal;
+}
+
 void fb_s3_journal_close(struct fb_s3_journal *journal)
 {
     struct fb_list *it, *tmp;
 
-    if (!journal)
+    /* Acquire and release: the last one sees what the others did. */
+    if (!journal || atomic_fetch_sub_explicit(&journal->users, 1, memory_order_acq_rel) != 1)
         return;
     if (journal->threaded) {
         fb_mutex_lock(&journal->lock);

@@ -53,7 +53,9 @@ struct fb_s3_journal;
 /* A file that does not exist is an empty one. A sentence when it cannot be read or written. */
 FB_MUST_CHECK int fb_s3_journal_open(int dir_fd, const char *name,
                                      struct fb_s3_journal **ret_journal, struct fb_error *err);
-void fb_s3_journal_close(struct fb_s3_journal *journal); /* takes NULL */
+/* One more who closes it: what hangs may outlive who opened it. Takes and returns NULL. */
+struct fb_s3_journal *fb_s3_journal_share(struct fb_s3_journal *journal);
+void fb_s3_journal_close(struct fb_s3_journal *journal); /* takes NULL; the last one's counts */
 
 /* Tells of the uploads that an earlier run left and nobody has taken over yet; it takes the keys of
  * their bucket to abort them. Under the journal's lock. -ENOMEM. */

@@ -498,10 +498,10 @@ static void shut_down_jobs(struct fb_source *source)
     fb_mutex_unlock(&source->lock);
 }
 
-void fb_source_close(struct fb_source *source)
+bool fb_source_close(struct fb_source *source)
 {
     if (!source)
-        return;
+        return true;
     fb_mutex_lock(&source->lock);
     source->closing = true;
     fb_cond_signal(&source->wake);
@@ -514,10 +514,11 @@ void fb_source_close(struct fb_source *source)
     shut_down_jobs(source);
     if (!source->ops->close(source->backend, fb_now_ns() + FB_SOURCE_CLOSE_NS)) {
         abandon(source);
-        return;
+        return false;
     }
     FB_ASSERT(source->stats.in_flight == 0);
     destroy(source);
+    return true;
 }
 
 void fb_source_stats(struct fb_source *source, struct fb_source_stats *ret_stats)

@@ -238,8 +238,8 @@ const char *fb_source_uri(const struct fb_source *source);
 
 /* Stops: jobs not answered yet get -ESHUTDOWN, and every done() has returned when this does, which
  * takes FB_SOURCE_CLOSE_NS or little more at most. Threads stuck in the kernel are left to the end
- * of the process (the memory they may still write to is left, too). Takes NULL. */
-void fb_source_close(struct fb_source *source);
+ * of the process (the memory they may still write to is left, too): false. Takes NULL. */
+bool fb_source_close(struct fb_source *source);
 
 /* ---- for backends ---------------------------------------------------------------------------- */
 

@@ -385,8 +385,7 @@ static bool fault_close(void *backend, int64_t until_ns)
         pthread_join(fault->thread, NULL);
     while ((step = take_step(fault)))
         finish(step, -ESHUTDOWN);
-    fb_source_close(fault->inner);
-    return true;
+    return fb_source_close(fault->inner);
 }
 
 static void fault_destroy(void *backend)

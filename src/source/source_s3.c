@@ -321,6 +321,7 @@ static void s3_free(struct fb_s3 *s3)
         fb_s3_http_destroy(s3->http);
     fb_posix_pool_destroy(s3->answers);
     fb_s3_creds_close(s3->creds);
+    fb_s3_journal_close(s3->journal);
     fb_s3_kept_free(s3);
     fb_cond_destroy(&s3->quiet);
     fb_mutex_destroy(&s3->lock);
@@ -380,19 +381,19 @@ int fb_s3_uri_canonical(const char *uri, char **ret_uri, struct fb_error *err)
 
 static int why_not(const struct fb_s3 *s3, int result, struct fb_error *err)
 {
-    char why[FB_S3_WHY_MAX];
+    char why[FB_S3_WHY_MAX], base[FB_S3_WHY_MAX];
 
     fb_s3_http_why(s3->http, why);
+    fb_s3_http_where(s3->http, base);
     if (result == -EACCES)
         return fb_error_set(err, result,
                             "the bucket %s refuses access (%s); check the access key, its secret "
                             "and what they are allowed",
                             s3->bucket, why);
     if (strstr(why, "NoSuchBucket"))
-        return fb_error_set(err, -ENOENT, "there is no bucket %s at %s", s3->bucket,
-                            fb_s3_http_base(s3->http));
-    return fb_error_set(err, result, "the bucket %s does not answer at %s (%s)", s3->bucket,
-                        fb_s3_http_base(s3->http), why[0] ? why : fb_strerror(result));
+        return fb_error_set(err, -ENOENT, "there is no bucket %s at %s", s3->bucket, base);
+    return fb_error_set(err, result, "the bucket %s does not answer at %s (%s)", s3->bucket, base,
+                        why[0] ? why : fb_strerror(result));
 }
 
 /* The first answer: wrong names and keys are told now, not by the first program that reads. */
@@ -484,7 +485,7 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     fb_list_init(&s3->holds);
     fb_list_init(&s3->unlinks);
     fb_list_init(&s3->left);
-    s3->journal = config->journal;
+    s3->journal = fb_s3_journal_share(config->journal);
     r = build(config, s3, err);
     if (r == 0)
         r = fb_s3_uri_canonical(config->uri, &uri, err);

@@ -222,9 +222,14 @@ void fb_store_drop_dram(struct fb_store *store, uint64_t key)
 
 void fb_store_forget(struct fb_store *store, uint32_t file)
 {
-    uint64_t size = fb_files_version(store->files, file)->size;
-    uint64_t blocks = fb_max_u64(1, fb_div_up(size, store->block_bytes));
     struct fb_index_entry old;
+    uint64_t blocks;
+
+    /* Only the version of a regular file stays as it is, and only those have items. */
+    if (fb_files_items(store->files, file) == 0)
+        return;
+    blocks = fb_div_up(fb_files_version(store->files, file)->size, store->block_bytes);
+    blocks = fb_max_u64(1, blocks);
 
     /* A huge file of which little can be here: the table is the shorter way. A second pass finds
      * what was moved during the first. */

@@ -171,6 +171,7 @@ bool fb_late_read(struct fb_late *late, const struct fb_late_place *place,
                   struct fb_tier_read *const *reads, unsigned count)
 {
     struct fb_io *ios[FB_LATE_PARTS];
+    bool may_wait = reads[0]->may_wait;
     struct batch *b;
 
     if (count > FB_LATE_PARTS || !reads[0]->buffer)
@@ -184,8 +185,8 @@ bool fb_late_read(struct fb_late *late, const struct fb_late_place *place,
         return false;
     for (unsigned i = 0; i < count; i++)
         ios[i] = &b->parts[i].io;
-    enlist(late, b);
-    if (count != 1 || !reads[0]->may_wait || !read_here(&b->parts[0]))
+    enlist(late, b); /* from here on the reads may be given up, and gone */
+    if (count != 1 || !may_wait || !read_here(&b->parts[0]))
         fb_engine_submit(late->engine, ios, count);
     return true;
 }

@@ -172,13 +172,27 @@ static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path
 
 /* ---- becoming live ---- */
 
+/* As obtain(), of a node that the kernel may forget meanwhile: then there is nothing to do. False:
+ * no memory. */
+static bool obtain_known(struct fb_mount *mount, uint32_t id, const char *path,
+                         const struct fb_attr *attr) FB_REQUIRES(&mount->lives_lock)
+{
+    bool done;
+
+    /* Counted before it is looked for: who forgets removes the node first and then looks at the
+     * count, so that one of the two sees the other (fb_entry_forget()). */
+    atomic_fetch_add_explicit(&mount->live_count, 1, memory_order_relaxed);
+    done = !fb_node_known(mount->nodes, id, NULL) || obtain(mount, id, path, attr);
+    atomic_fetch_sub_explicit(&mount->live_count, 1, memory_order_relaxed);
+    return done;
+}
+
 void fb_live_touch(struct fb_mount *mount, uint32_t id, const char *path,
                    const struct fb_attr *attr)
 {
     fb_mutex_lock(&mount->lives_lock);
     /* Without memory the node stays what it was: reads of it may end with ESTALE. */
-    if (fb_node_known(mount->nodes, id, NULL))
-        (void)obtain(mount, id, path, attr);
+    (void)obtain_known(mount, id, path, attr);
     fb_mutex_unlock(&mount->lives_lock);
 }
 
@@ -437,24 +451,27 @@ static void collect(void *arg, uint32_t id)
     struct collected *c = arg;
     const char *path = fb_files_path(c->mount->files, id, NULL);
 
-    if (c->count < c->max && (lies_below(path, c->from) || (c->to && lies_below(path, c->to))))
+    if (c->count < c->max && (lies_below(path, c->from) || (c->to && lies_below(path, c->to)))) {
+        fb_files_ref(c->mount->files, id, 1);
         c->ids[c->count++] = id;
+    }
 }
 
 /* Nodes that were not live until now, by the paths of their records. */
 static void enliven(struct fb_mount *mount, const uint32_t *ids, size_t count)
+    FB_REQUIRES(&mount->lives_lock)
 {
     for (size_t i = 0; i < count; i++) {
         struct fb_attr attr;
 
         fb_files_attr(mount->files, ids[i], &attr);
-        if (fb_node_known(mount->nodes, ids[i], NULL) &&
-            !obtain(mount, ids[i], fb_files_path(mount->files, ids[i], NULL), &attr))
+        if (!obtain_known(mount, ids[i], fb_files_path(mount->files, ids[i], NULL), &attr))
             fb_log_warn("%s: no memory to follow what is moved", mount->config.mountpoint);
     }
 }
 
 static void enliven_below(struct fb_mount *mount, const char *from, const char *to)
+    FB_REQUIRES(&mount->lives_lock)
 {
     struct collected c = {.mount = mount, .from = from, .to = to};
 
@@ -464,6 +481,8 @@ static void enliven_below(struct fb_mount *mount, const char *from, const char *
         return;
     fb_nodes_visit(mount->nodes, FB_NODE_ANY_PARENT, collect, &c);
     enliven(mount, c.ids, c.count);
+    for (size_t i = 0; i < c.count; i++)
+        fb_files_unref(mount->files, c.ids[i], 1);
     free(c.ids);
 }
 

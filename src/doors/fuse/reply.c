@@ -105,7 +105,7 @@ void fb_entry_forget(struct fb_mount *mount, uint32_t id, uint64_t count)
 {
     if (!fb_node_forget(mount->nodes, id, count))
         return;
-    /* Relaxed: a node that became live did so before the kernel forgot it. */
+    /* Relaxed: a node that becomes live is counted before it is found to be there. */
     if (atomic_load_explicit(&mount->live_count, memory_order_relaxed) > 0)
         fb_live_forget(mount, id);
     fb_shed_unpin(mount, id);

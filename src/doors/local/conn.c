@@ -225,7 +225,7 @@ static bool enlist(struct fb_local *local, struct fb_local_conn *conn)
     bool room;
 
     fb_mutex_lock(&local->lock);
-    room = local->conn_count < FB_LOCAL_CONNECTIONS_MAX && !atomic_load(&local->stop);
+    room = local->conn_count < FB_LOCAL_CONNECTIONS_MAX && !local->closing;
     if (room) {
         fb_list_push_back(&local->conns, &conn->link);
         local->conn_count++;

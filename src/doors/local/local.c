@@ -427,6 +427,7 @@ static void close_connections(struct fb_local *local)
     struct fb_list *it, *tmp;
 
     fb_mutex_lock(&local->lock);
+    local->closing = true;
     while (local->conn_count > 0) {
         FB_LIST_FOREACH (it, tmp, &local->conns)
             shutdown(FB_LIST_ENTRY(it, struct fb_local_conn, link)->fd, SHUT_RDWR);
@@ -459,9 +460,9 @@ void fb_local_stop(struct fb_local *local)
     if (local->listener >= 0)
         shutdown(local->listener, SHUT_RDWR);
     stop_threads(local);
+    fb_cache_look(local->cache); /* the last hits count, too */
     fb_cache_set_hook(local->cache, NULL, NULL);
     fb_store_set_guard(local->store, NULL, NULL);
-    fb_local_tick(local); /* the last hits count, too */
     for (unsigned i = 0; i < FB_LOCAL_THREADS_MAX; i++)
         fb_closep(&local->epolls[i]);
     fb_closep(&local->listener);

@@ -125,6 +125,7 @@ struct fb_local {
     struct fb_cond idle;
     struct fb_list conns;
     unsigned conn_count;
+    bool closing; /* no more of them */
     struct fb_list roots;
     unsigned root_count;
 
@@ -135,6 +136,8 @@ struct fb_local {
     uint32_t credits; /* DRAM segments that may still be pinned */
     _Atomic uint64_t hit_reads;
     _Atomic uint64_t hit_bytes;
+
+    int64_t rest_until_ns; /* the background thread's: no records are taken before */
 };
 
 /* ---- local.c ---- */

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "doors/local/local_priv.h"
@@ -145,9 +146,10 @@ static void read_file(struct fb_local_request *r, uint32_t file)
 
 static bool is_wanted(const struct fb_local_request *r, uint32_t file)
 {
-    const struct fb_files *files = fb_cache_files(r->conn->local->cache);
+    struct fb_attr attr; /* of what may be a directory by now, whose version changes */
 
-    return fb_version_equal(fb_files_version(files, file), &r->conn->head.version);
+    fb_files_attr(fb_cache_files(r->conn->local->cache), file, &attr);
+    return S_ISREG(attr.mode) && fb_version_equal(&attr.version, &r->conn->head.version);
 }
 
 /* The source was asked anew: has it the version that the client has open? */
