@@ -97,7 +97,7 @@ static inline int setup(void **state)
     f->config.memory_bytes = 96 * MIB;
     f->config.free_space_ratio = 0;
     f->volume_config.metadata_ttl_ns = 3600 * FB_NS_PER_S;
-    f->volume_config.timeout_ns = 20 * FB_NS_PER_S;
+    f->volume_config.timeout_ns = 120 * FB_NS_PER_S;
     *state = f;
     return 0;
 }
