@@ -217,16 +217,16 @@ int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *
 /* ---- accesses -------------------------------------------------------------------------------- */
 
 /* The record may be old, and its file's number somebody else's by now. */
-static void drop_if_read(struct fb_steer *steer, enum fb_keep keep, const struct fb_access *access,
-                         const struct fb_brain_access *told)
+static void drop_if_read(struct fb_steer *steer, const struct fb_rule *rule,
+                         const struct fb_access *access, const struct fb_brain_access *told)
 {
     struct fb_cache *cache = steer->cache;
     uint32_t file;
 
-    /* While there is room for all, what was read once may stay. */
+    /* While there is room for all, what was read once may stay, unless a user says otherwise. */
     if (told->fact.block + 1 != told->fact.blocks ||
-        !fb_keep_drops(keep, (uint64_t)access->offset + access->length, told->item_bytes) ||
-        !fb_place_is_full(cache))
+        !fb_keep_drops(rule->keep, (uint64_t)access->offset + access->length, told->item_bytes) ||
+        (rule->stream != 0 && !fb_place_is_full(cache)))
         return;
     file = fb_files_find(cache->files, access->source, told->fact.path);
     if (file == FB_FILE_NONE)
@@ -351,7 +351,7 @@ struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *ac
         rule = (struct fb_rule){.keep = order.keep, .is_pinned = order.pinned};
     else
         rule = (struct fb_rule){.keep = answer.keep, .stream = (uint8_t)answer.stream};
-    drop_if_read(steer, rule.keep, access, &told);
+    drop_if_read(steer, &rule, access, &told);
     return rule;
 }
 

@@ -349,12 +349,53 @@ static void test_damaged(void **state)
     close_cache();
 }
 
+static void read_to_end(unsigned i)
+{
+    static uint8_t bytes[FILE_BYTES];
+    char name[16];
+    uint32_t file;
+
+    snprintf(name, sizeof name, "held/%u", i);
+    assert_int_equal(fb_cache_stat(volume, name, &file, NULL), 0);
+    assert_int_equal(fb_cache_pread(volume, file, 0, sizeof bytes, bytes), sizeof bytes);
+    fb_files_unref(fb_cache_files(cache), file, 1);
+}
+
+/* How many of the files in "held" are there right after they were read. */
+static unsigned hit_again(const char *policy)
+{
+    uint64_t hit = 0;
+
+    assert_int_equal(fb_cache_set_policy(volume, "held", policy), 0);
+    for (unsigned i = 0; i < HELD; i++) {
+        uint64_t before;
+
+        read_to_end(i);
+        fb_cache_tick(cache);
+        before = hits();
+        read_held(i);
+        hit += hits() - before;
+    }
+    return (unsigned)hit;
+}
+
+/* By a user's order, what was read to its end goes, or stays. */
+static void test_eager(void **state)
+{
+    (void)state;
+    open_cache();
+    use_cache(REQUESTS / 2);
+    assert_true(hit_again("lru") > HELD / 10);
+    assert_true(hit_again("eager") < HELD / 10);
+    close_cache();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),  cmocka_unit_test(test_restart),
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_lets_go),
+        cmocka_unit_test(test_lets_go), cmocka_unit_test(test_eager),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
