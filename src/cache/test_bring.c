@@ -66,7 +66,7 @@ static bool is_ready(unsigned i)
 
 static void wait_ready(unsigned i)
 {
-    for (int tries = 0; tries < 3000 && !is_ready(i); tries++) {
+    for (int tries = 0; tries < 12000 && !is_ready(i); tries++) {
         fb_cache_tick(cache);
         fb_sleep_ns(5 * FB_NS_PER_MS);
     }
@@ -178,7 +178,7 @@ static void wait_listed(const char *path)
 {
     struct fb_dir *known = NULL;
 
-    for (int tries = 0; tries < 1000 && !known; tries++) {
+    for (int tries = 0; tries < 6000 && !known; tries++) {
         fb_sleep_ns(10 * FB_NS_PER_MS);
         known = fb_dirs_get(cache->dirs, fb_volume_id(volume), path, strlen(path));
     }

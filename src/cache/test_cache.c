@@ -343,7 +343,7 @@ static void two_volumes_of_one_source(void **state)
     struct fb_posix_config posix = {.root = source_path, .threads = 4};
     _Atomic unsigned told = 0, told_strict = 0;
     struct fb_volume_config strict = {
-        .timeout_ns = 20 * FB_NS_PER_S, .retired = count_retired, .arg = &told_strict};
+        .timeout_ns = 120 * FB_NS_PER_S, .retired = count_retired, .arg = &told_strict};
     struct fb_volume *other;
     struct fb_source *source;
     struct fb_attr attr;

@@ -54,7 +54,7 @@ static int setup(void **state)
 {
     struct fixture *f = fb_alloc(sizeof *f);
     struct fb_volume_config config = {.metadata_ttl_ns = FB_NS_PER_S,
-                                      .timeout_ns = 20 * FB_NS_PER_S};
+                                      .timeout_ns = 120 * FB_NS_PER_S};
     struct fb_posix_config posix;
     struct fb_cache_config c;
     struct fb_source *source;
@@ -103,7 +103,7 @@ static struct fb_dir *get_soon(struct fixture *f, const char *path)
 {
     struct fb_dir *dir = NULL;
 
-    for (int i = 0; i < 2000 && !dir; i++) {
+    for (int i = 0; i < 6000 && !dir; i++) {
         dir = fb_dirs_get(f->dirs, f->source, path, strlen(path));
         if (!dir)
             fb_sleep_ns(10 * FB_NS_PER_MS);
@@ -164,7 +164,7 @@ static void lists_what_is_visited(void **state)
         assert_null(fb_dirs_visited(f->dirs, f->source, "many", 4));
     fb_source_stats(f->fault, &after);
     assert_int_equal(before.jobs, after.jobs);
-    for (int i = 0; i < 2000 && !dir; i++) {
+    for (int i = 0; i < 6000 && !dir; i++) {
         dir = fb_dirs_visited(f->dirs, f->source, "many", 4);
         if (!dir)
             fb_sleep_ns(10 * FB_NS_PER_MS);

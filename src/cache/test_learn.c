@@ -50,7 +50,7 @@ static void open_cache(void)
 {
     struct fb_posix_config posix = {.root = source_path, .threads = 2};
     struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
-                                      .timeout_ns = 20 * FB_NS_PER_S};
+                                      .timeout_ns = 120 * FB_NS_PER_S};
     struct fb_cache_config c;
     struct fb_error err = {""};
     struct fb_source *source;

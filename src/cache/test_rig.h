@@ -127,7 +127,7 @@ static inline uint64_t metric(struct fixture *f, unsigned id)
 /* Items are kept after they were answered, by the thread that fetched them. */
 static inline void wait_admitted(struct fixture *f, uint64_t count)
 {
-    for (int i = 0; i < 1000 && metric(f, FB_CM_ADMITTED) < count; i++)
+    for (int i = 0; i < 6000 && metric(f, FB_CM_ADMITTED) < count; i++)
         fb_sleep_ns(10 * FB_NS_PER_MS);
     assert_int_equal(metric(f, FB_CM_ADMITTED), count);
 }

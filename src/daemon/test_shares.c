@@ -20,7 +20,7 @@
 #include "daemon/shares.h"
 #include "proto/client.h"
 
-#define WAIT_NS  (20 * FB_NS_PER_S)
+#define WAIT_NS  (60 * FB_NS_PER_S)
 #define STEP_NS  (5 * FB_NS_PER_MS)
 #define THREADS  4
 #define TEXT_MAX 4096

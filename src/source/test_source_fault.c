@@ -234,8 +234,8 @@ static void test_dirs_through_delays(void **state)
     struct fb_source_job *job;
     struct fb_source_stats stats;
 
-    set(f, "latency=50ms");
     dir = fb_test_opendir(f->source, "");
+    set(f, "latency=500ms");
     job = fb_test_job(FB_SOURCE_READDIR, NULL);
     job->handle = dir;
     job->deadline_ns = fb_now_ns() + FB_TEST_SOON_NS;

@@ -36,7 +36,7 @@
 #define TICK_NS     (5 * FB_NS_PER_MS)
 #define GROWING     "growing" /* a file that is appended to and cut; its bytes are file 0's */
 #define GROWING_MAX (1u << 20)
-#define STALE_PART  4 /* at most one read in so many may find its version gone */
+#define STALE_PART  2 /* at most one read in so many may find its version gone */
 
 struct test {
     struct rig rig;

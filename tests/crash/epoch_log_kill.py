@@ -11,7 +11,7 @@ import time
 FILES = 400
 BYTES = 60_000
 AHEAD = 32  # read between looks at the plan
-WAIT_S = 20
+WAIT_S = 60
 
 
 def content(name):

@@ -23,7 +23,7 @@
 #include "source/source_posix.h"
 
 #define MEMORY      (64ULL << 20)
-#define PATIENCE_NS (20 * FB_NS_PER_S)
+#define PATIENCE_NS (60 * FB_NS_PER_S)
 #define ROUNDS      3000
 
 struct world {
