@@ -216,7 +216,7 @@ static void test_learns(void **state)
 static void read_shuffled(uint64_t seed)
 {
     struct fb_rand lot = {seed};
-    unsigned order[HELD];
+    unsigned order[HELD] = {0};
 
     for (unsigned i = 0; i < HELD; i++) {
         unsigned j = (unsigned)fb_rand_below(&lot, i + 1);
