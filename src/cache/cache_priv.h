@@ -13,7 +13,8 @@
  *     learn.c  what is learned about reuse, for eviction; the access log
  *     dirs.c   directories that are known; walk.c: whole data sets
  *     fetch.c  one fetch an item, adjacent ones in one request, within limits
- *     place.c  which tier an item enters, what leaves, what moves down or up
+ *     place.c  which tier an item enters, what leaves, what moves down or up; place_plan.c: where a
+ *              plan says what is read next
  *     meta.c   names: look-ups, revalidation, what to believe during an outage
  *     cache.c  life of cache and volumes; watch.c: the background thread
  *
@@ -243,13 +244,13 @@ bool fb_place_is_full(const struct fb_cache *cache);
 void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 /* Bytes of DRAM that no segment has. */
 uint64_t fb_place_dram_free(struct fb_cache *cache);
-/* Makes so much of DRAM free, by what nobody needs there any more, then by what came first; 0: only
- * the former. */
+/* Makes so much of DRAM free, by what nobody needs there any more, then by what came first, then by
+ * what was kept; 0: only the first. */
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes);
 /* An item was read and is of no use in DRAM for long: it stays below or moves there if its stream
- * keeps it. Where there is nothing below it stays while there is more room than `spare`. The caller
- * holds a reference. */
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes);
+ * keeps it. Where there is no room below it stays, beside others of its kind, which may take
+ * `kept_bytes`. The caller holds a reference. */
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes);
 /* Writes what DRAM has of an item into the log's open segment of the slowest tier; its old place
  * there is dead then. 0; positive or negative: it stays as it is. The caller holds a reference. */
 FB_MUST_CHECK int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions,

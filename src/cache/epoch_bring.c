@@ -4,6 +4,9 @@
  *     next file of the plan ─► look-up ─► read ─► read ... ─► done
  *                                 └─ all of it is in DRAM already ─┘
  *
+ * Where a source is far its attributes are a trip of their own, and take no buffer: they are asked
+ * for further ahead, FB_PLAN_LOOKS files at most.
+ *
  * A look-up is answered from memory while the record is valid, and makes it valid for the reader
  * where it is not. What a disk has is copied into DRAM by the read path, when there is room: so
  * room is made first, here, where nobody waits. Depth: half of the buffers that reads of media, or
@@ -26,6 +29,7 @@
 #define FILE_BYTES     (100u << 10) /* a guess, until some have come */
 #define FILE_BYTES_MAX (64u << 20)  /* of a file that is brought */
 #define SPARE_SEGMENTS 2
+#define WAY_SHARE      8 /* of DRAM: what is kept there leaves so much as the way through */
 
 /* One file on its way. */
 struct bringing {
@@ -33,6 +37,7 @@ struct bringing {
     struct fb_planned *plan;
     struct fb_volume *volume; /* entered */
     bool is_fetch;
+    bool is_look;    /* its attributes alone */
     bool is_covered; /* the epoch log reads its segment */
     uint32_t file;
     uint64_t at, size;
@@ -90,14 +95,14 @@ static void finish(struct bringing *b)
 
     if (b->file != FB_FILE_NONE)
         fb_files_unref(e->cache->files, b->file, 1);
-    fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT, 1);
+    fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT, !b->is_look);
     fb_metric_add(&e->cache->metrics, FB_CM_PLAN_BROUGHT_BYTES, b->at);
     if (b->size > 0) {
         atomic_fetch_add_explicit(&p->brought_files, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&p->brought_bytes, b->size, memory_order_relaxed);
     }
-    if (b->is_fetch)
-        atomic_fetch_sub_explicit(&p->fetching, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&p->fetching, b->is_fetch, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&p->looking, b->is_look, memory_order_relaxed);
     free(b);
     fb_mutex_lock(&e->lock);
     /* Under the lock: once it is 0 the plan may go. */
@@ -167,11 +172,52 @@ static void looked_up(struct fb_lookup *lookup)
     }
     b->file = lookup->file;
     b->size = fb_min_u64(lookup->attr.version.size, FILE_BYTES_MAX);
-    if (!S_ISREG(lookup->attr.mode) || b->is_covered ||
+    if (b->is_look || !S_ISREG(lookup->attr.mode) || b->is_covered ||
         is_in_dram(b->epochs->cache, b->file, lookup->attr.version.size))
         finish(b);
     else
         read_on(b);
+}
+
+static struct bringing *new_bringing(struct fb_epochs *e, struct fb_planned *p,
+                                     struct fb_volume *volume, uint32_t file)
+{
+    struct bringing *b = malloc(sizeof *b);
+
+    if (!b)
+        return NULL;
+    b->epochs = e;
+    b->plan = p;
+    b->volume = volume;
+    b->is_fetch = b->is_look = b->is_covered = false;
+    b->file = FB_FILE_NONE;
+    b->at = b->size = 0;
+    if (!fb_planned_path(p, file, b->path))
+        free(fb_steal(b));
+    return b;
+}
+
+static void submit(struct bringing *b)
+{
+    struct fb_planned *p = b->plan;
+
+    fb_volume_enter(b->volume);
+    atomic_fetch_add_explicit(&p->in_flight, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->fetching, b->is_fetch, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->looking, b->is_look, memory_order_relaxed);
+    b->lookup =
+        (struct fb_lookup){.volume = b->volume, .path = b->path, .done = looked_up, .arg = b};
+    fb_cache_lookup(&b->lookup);
+}
+
+/* How many files are under way of the kind that this one is. */
+static unsigned under_way(const struct fb_planned *p, bool is_fetch)
+{
+    unsigned fetching = atomic_load_explicit(&p->fetching, memory_order_relaxed);
+
+    return is_fetch ? fetching
+                    : atomic_load_explicit(&p->in_flight, memory_order_relaxed) - fetching -
+                          atomic_load_explicit(&p->looking, memory_order_relaxed);
 }
 
 /* False: not now. */
@@ -180,43 +226,62 @@ static bool begin(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *v
 {
     struct fb_cache *cache = e->cache;
     struct fb_whereabouts where = {0};
-    struct bringing *b;
+    struct bringing *b = new_bringing(e, p, volume, file);
     uint32_t known;
-    bool is_fetch;
 
-    b = malloc(sizeof *b);
     if (!b)
-        return false;
-    b->file = FB_FILE_NONE;
-    b->at = b->size = 0;
-    if (!fb_planned_path(p, file, b->path)) {
-        free(b);
-        return true;
-    }
+        return true; /* its reader will fetch it */
     known = fb_files_find(cache->files, p->source, b->path);
     if (known) {
         fb_store_where(cache->store, fb_item_key(known, 0), &where);
         fb_files_unref(cache->files, known, 1);
     }
-    is_fetch = !where.in_dram && !where.below;
-    if ((is_fetch ? atomic_load_explicit(&p->fetching, memory_order_relaxed)
-                  : atomic_load_explicit(&p->in_flight, memory_order_relaxed) -
-                        atomic_load_explicit(&p->fetching, memory_order_relaxed)) >=
-        depth_of(e, volume, is_fetch)) {
+    b->is_fetch = !where.in_dram && !where.below;
+    if (under_way(p, b->is_fetch) >= depth_of(e, volume, b->is_fetch)) {
         free(b);
         return false;
     }
-    b->epochs = e;
-    b->plan = p;
-    b->volume = volume;
-    b->is_fetch = is_fetch;
     b->is_covered = where.below && !where.in_dram && fb_epoch_log_covers(e->log, p, where.segment);
-    fb_volume_enter(volume);
-    atomic_fetch_add_explicit(&p->in_flight, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&p->fetching, is_fetch, memory_order_relaxed);
-    b->lookup = (struct fb_lookup){.volume = volume, .path = b->path, .done = looked_up, .arg = b};
-    fb_cache_lookup(&b->lookup);
+    submit(b);
     return true;
+}
+
+/* ---- attributes ---- */
+
+static void look(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *volume, uint32_t file)
+{
+    struct fb_files *files = e->cache->files;
+    struct bringing *b = new_bringing(e, p, volume, file);
+    uint32_t known = b ? fb_files_find(files, p->source, b->path) : FB_FILE_NONE;
+    bool is_valid = known && fb_files_valid_until(files, known) > fb_now_ns();
+
+    if (known)
+        fb_files_unref(files, known, 1);
+    if (is_valid)
+        free(fb_steal(b));
+    if (!b)
+        return;
+    b->is_look = true;
+    submit(b);
+}
+
+/* Takes the next files from the plan, so many that `most` wait to be begun. */
+static void look_ahead(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *volume,
+                       uint64_t window)
+{
+    bool is_far = fb_pipe_is_far(e->cache, p->source);
+    unsigned most = is_far ? (unsigned)fb_min_u64(FB_PLAN_LOOKS, e->cache->config.max_fetches) : 1;
+    struct fb_follow_stats stats;
+    uint32_t file;
+
+    fb_follow_stats(p->follow, &stats);
+    for (; stats.unread < window && p->file_count < most; stats.unread++) {
+        if (!fb_follow_next(p->follow, &file))
+            return;
+        p->files[(p->file_first + p->file_count++) % FB_PLAN_LOOKS] = file;
+        if (is_far)
+            look(e, p, volume, file);
+    }
 }
 
 /* ---- how far ---- */
@@ -234,6 +299,32 @@ uint64_t fb_epochs_room(const struct fb_cache *cache)
     return cache->budget.dram_bytes / (fb_store_tiers(cache->store) > 1 ? 2 : 4);
 }
 
+/* What stays takes nothing from others, nor all of the way through. */
+static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64_t unread)
+{
+    struct fb_cache *cache = e->cache;
+    uint64_t dram = cache->budget.dram_bytes;
+    uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
+    uint64_t ours = fb_store_kept_bytes(cache->store, 0) + unread * fb_planned_mean_bytes(p);
+    uint64_t way =
+        fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+
+    if (fb_epoch_log_buckets(p) > 0)
+        way = fb_max_u64(way, fb_epochs_room(cache));
+    return dram - fb_min_u64(dram, way + used - fb_min_u64(used, ours));
+}
+
+/* What DRAM has for what comes, beside what is kept there. */
+static uint64_t way_bytes(const struct fb_epochs *e)
+{
+    const struct fb_cache *cache = e->cache;
+    uint64_t kept =
+        fb_store_kept_bytes(cache->store, 0) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+
+    return fb_min_u64(fb_epochs_room(cache),
+                      cache->budget.dram_bytes - fb_min_u64(kept, cache->budget.dram_bytes));
+}
+
 static void set_rate(struct fb_planned *p, int64_t now_ns)
 {
     double seen;
@@ -249,7 +340,7 @@ static void set_rate(struct fb_planned *p, int64_t now_ns)
 static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p, unsigned share)
 {
     uint64_t mean = fb_planned_mean_bytes(p);
-    uint64_t most = fb_epochs_room(e->cache) / share / mean;
+    uint64_t most = way_bytes(e) / share / mean;
     uint64_t window = (uint64_t)(p->rate * (double)WINDOW_NS / FB_NS_PER_S);
     uint32_t buckets = fb_epoch_log_buckets(p);
 
@@ -267,7 +358,7 @@ static void make_room(struct fb_epochs *e, const struct fb_planned *p)
     uint64_t want =
         fb_planned_mean_bytes(p) * DEPTH_MAX + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
 
-    want = fb_min_u64(want, fb_epochs_room(e->cache) / 2);
+    want = fb_min_u64(want, way_bytes(e) / 2);
     if (fb_place_dram_free(cache) < want)
         fb_place_clear(cache, want);
 }
@@ -276,7 +367,7 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
 {
     struct fb_volume *volume = fb_volume_hold_any(e->cache, p->source);
     struct fb_follow_stats stats;
-    uint64_t begun = 0, window;
+    uint64_t window;
 
     if (!volume)
         return;
@@ -284,15 +375,17 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
     window = window_of(e, p, share);
     atomic_store_explicit(&p->window, window, memory_order_relaxed);
     fb_follow_stats(p->follow, &stats);
-    if (stats.unread < window)
+    p->kept_bytes = keepable(e, p, stats.unread);
+    if (stats.unread < window || p->file_count > 0)
         make_room(e, p);
-    while (stats.unread + begun < window) {
-        if (!p->has_file && !fb_follow_next(p->follow, &p->file))
+    for (look_ahead(e, p, volume, window); p->file_count > 0; look_ahead(e, p, volume, window)) {
+        uint32_t file = p->files[p->file_first];
+
+        /* What was read meanwhile needs nobody's help. */
+        if (fb_follow_is_due(p->follow, file, 0) && !begin(e, p, volume, file))
             break;
-        p->has_file = !begin(e, p, volume, p->file);
-        if (p->has_file)
-            break;
-        begun++;
+        p->file_first = (p->file_first + 1) % FB_PLAN_LOOKS;
+        p->file_count--;
     }
     fb_volume_let_go(volume);
 }

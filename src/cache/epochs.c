@@ -453,6 +453,11 @@ bool fb_epochs_are_followed(const struct fb_epochs *e)
     return e && atomic_load_explicit(&e->followed, memory_order_relaxed);
 }
 
+bool fb_epochs_foretell(const struct fb_epochs *e, uint16_t source)
+{
+    return e && atomic_load_explicit(&e->foretold, memory_order_relaxed) >> source % 64 & 1;
+}
+
 void fb_epochs_attached(struct fb_epochs *e)
 {
     if (!e)
@@ -501,7 +506,6 @@ static bool enter_epoch(struct fb_epochs *e, struct fb_planned *p)
     int rc;
 
     fb_follow_stats(p->follow, &stats);
-    p->has_file = false;
     fb_epoch_log_turn(e->log, p);
     if (p->order.epochs && stats.epoch >= p->first_epoch + p->order.epochs)
         return false;
@@ -565,7 +569,7 @@ static void leave(struct fb_epochs *e, struct fb_planned *p, const struct fb_acc
     /* The file may have changed since; then there is nothing of it to find. */
     file = fb_files_find(cache->files, p->source, path);
     if (file == (uint32_t)(access->key >> 32) && !fb_epoch_log_keep(e->log, p, access->key, number))
-        fb_place_leave(cache, access->key, fb_epochs_room(e->cache));
+        fb_place_leave(cache, access->key, p->kept_bytes);
     if (file)
         fb_files_unref(cache->files, file, 1);
 }
@@ -613,7 +617,7 @@ static void drop_given_up(struct fb_epochs *e, struct fb_planned *p)
         file = fb_files_find(cache->files, p->source, path);
         if (!file)
             continue;
-        fb_place_leave(cache, fb_item_key(file, 0), fb_epochs_room(e->cache));
+        fb_place_leave(cache, fb_item_key(file, 0), p->kept_bytes);
         fb_files_unref(cache->files, file, 1);
     }
 }
@@ -647,12 +651,17 @@ static bool is_contradicted(const struct fb_planned *p)
 static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t count)
 {
     int64_t now_ns = fb_now_ns();
+    uint64_t foretold = 0;
     unsigned share = 0;
 
     for (uint32_t i = 0; i < count; i++)
         take_access(e, plans, &e->sorted[i]);
-    for (unsigned i = 0; i < FB_PLANS_MAX; i++)
-        share += plans[i] && now_ns - fb_planned_used_ns(plans[i]) < FOLLOWED_NS;
+    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+        if (plans[i] && now_ns - fb_planned_used_ns(plans[i]) < FOLLOWED_NS) {
+            share++;
+            foretold |= UINT64_C(1) << plans[i]->source % 64;
+        }
+    }
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         struct fb_planned *p = plans[i];
 
@@ -667,6 +676,7 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
     if (count > 0)
         fb_place_clear(e->cache, 0);
     atomic_store_explicit(&e->followed, share > 0, memory_order_relaxed);
+    atomic_store_explicit(&e->foretold, foretold, memory_order_relaxed);
 }
 
 /* Under the lock. */

@@ -7,10 +7,11 @@
  *                        read by somebody: out of DRAM; its place below stays (left)
  *
  * How far ahead: what the readers take in WINDOW_NS, at least WINDOW_MIN, at most half of DRAM (a
- * quarter where DRAM is all there is) shared by all plans. With a disk below, DRAM is only the way
- * through: what was read leaves it at once. What comes from the source stays below as long as its
- * stream may hold more; from then on the same part of the data set is kept, epoch after epoch,
- * which no choice of other files can better in bytes (see docs/adr), and the rest is fetched ahead.
+ * quarter where DRAM is all there is) shared by all plans. With a disk below, DRAM is the way
+ * through: what was read leaves it at once. What comes from the source stays below while there is
+ * room, then in up to seven eighths of DRAM (place_plan.c); from then on the same part of the data
+ * set is kept, epoch after epoch, which no choice of other files can better in bytes (see
+ * docs/adr), and the rest is fetched ahead.
  *
  * Nothing here is relied on for an answer: a plan that is wrong, late or dropped costs time.
  *
@@ -43,6 +44,10 @@ void fb_epochs_wake(struct fb_epochs *epochs);
 
 /* Whether accesses should be told more often than ten times a second. */
 bool fb_epochs_are_followed(const struct fb_epochs *epochs);
+
+/* Whether a plan for something of that source is read: there is nothing to guess. Now and then it
+ * is one for another source. */
+bool fb_epochs_foretell(const struct fb_epochs *epochs, uint16_t source);
 
 /* A volume has come: there may be plans for it from before a restart. */
 void fb_epochs_attached(struct fb_epochs *epochs);

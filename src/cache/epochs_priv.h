@@ -17,6 +17,7 @@
 #include "cache/epoch_seeds.h"
 
 #define FB_EPOCHS_QUEUE 8192u
+#define FB_PLAN_LOOKS   64u
 
 /* A plan at work. The thread's own but for what is marked. */
 struct fb_planned {
@@ -37,15 +38,17 @@ struct fb_planned {
     _Atomic int64_t used_ns; /* last access, or when it came */
 
     struct fb_layout_next *layout; /* epoch_log.c's */
-    bool has_file;                 /* handed out, and not begun yet */
-    uint32_t file;
+    uint32_t files[FB_PLAN_LOOKS]; /* a ring: handed out, in order, and not begun yet */
+    unsigned file_first, file_count;
     _Atomic uint64_t window; /* files to have ready */
+    uint64_t kept_bytes;     /* of DRAM at most, in which files stay that have no place below */
     uint64_t reads;          /* since rate_ns */
     int64_t rate_ns;
     double rate; /* files a second */
 
     _Atomic unsigned in_flight;
     _Atomic unsigned fetching; /* of them, from the source */
+    _Atomic unsigned looking;  /* of them, for attributes alone */
     _Atomic uint64_t brought_files;
     _Atomic uint64_t brought_bytes;
 };
@@ -66,8 +69,9 @@ struct fb_epochs {
     int dir_fd; /* -1: plans do not survive */
     pthread_t thread;
     bool is_running;
-    _Atomic unsigned count; /* of plans */
-    _Atomic bool followed;  /* some of them are read just now */
+    _Atomic unsigned count;    /* of plans */
+    _Atomic bool followed;     /* some of them are read just now */
+    _Atomic uint64_t foretold; /* a bit for each of their sources, by its number modulo 64 */
 
     struct fb_mutex lock; /* FB_RANK_EPOCHS: guards what is below */
     struct fb_cond cond;

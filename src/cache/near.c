@@ -332,9 +332,10 @@ static bool take_turn(struct fb_near *near, struct place *p)
     return more;
 }
 
-static bool is_due(const struct place *p, int64_t now_ns)
+static bool is_due(const struct fb_near *near, const struct place *p, int64_t now_ns)
 {
-    return p->hash != 0 && p->misses >= MISSES_MIN && now_ns - p->used_ns < FB_NEAR_WAIT_NS &&
+    return p->hash != 0 && !fb_epochs_foretell(near->cache->epochs, p->source) &&
+           p->misses >= MISSES_MIN && now_ns - p->used_ns < FB_NEAR_WAIT_NS &&
            (p->left > 0 || p->listing == 0);
 }
 
@@ -366,7 +367,7 @@ void fb_near_tick(struct fb_near *near, int64_t now_ns)
         struct place *p = &near->places[near->turn % DIRS];
         uint32_t left = p->left;
 
-        if (is_due(p, now_ns) && !take_turn(near, p))
+        if (is_due(near, p, now_ns) && !take_turn(near, p))
             return;
         idle = p->left < left ? 0 : idle + 1;
         near->turn++;

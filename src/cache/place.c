@@ -16,23 +16,21 @@
  *     save():        at the end of the daemon, DRAM's items move into free room below
  *
  * The admit lock serialises the choice of victims, not the copying of admitted items. Waits for
- * disk writes are bounded: an item that finds no room within ADMIT_PATIENCE_NS is not admitted, and
- * counted.
+ * disk writes are bounded: an item that finds no room within FB_ADMIT_PATIENCE_NS is not admitted,
+ * and counted.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "cache/cache_priv.h"
+#include "cache/place_priv.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 
-#define ADMIT_PATIENCE_NS (2 * FB_NS_PER_S)
-#define NO_PATIENCE_NS    0
-#define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
-#define ADMIT_TRIES       16
-#define COMPACT_BELOW     0.7 /* of a segment: what is fuller is not worth writing again */
-#define EXCESS_PER_TICK   64  /* segments given up in one round when the disk runs out of space */
+#define ADMIT_TRIES     16
+#define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
+#define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
 
 int fb_place_open(struct fb_cache *cache)
 {
@@ -58,21 +56,12 @@ void fb_place_close(struct fb_cache *cache)
     fb_mutex_destroy(&cache->admit_lock);
 }
 
-struct demotion {
-    struct fb_cache *cache;
-    unsigned tier; /* that the items leave */
-    int64_t until_ns;
-    int64_t now_ns;
-    bool only_into_room; /* the tier below evicts nothing for them */
-    uint64_t evictions;  /* by hand, that had been before the segment was emptied */
-};
-
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     FB_REQUIRES(&cache->admit_lock);
 
 /* An item was put into the index, and may have been evicted by hand since it was read: then it must
  * go again. Which file was evicted is not remembered: others lose an item now and then. */
-static bool take_back(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
+bool fb_place_take_back(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions)
 {
     if (atomic_load(&cache->evictions) == evictions)
         return false;
@@ -81,8 +70,8 @@ static bool take_back(struct fb_cache *cache, const struct fb_item *item, uint64
 }
 
 /* Appends to `tier`, evicting there when needed. Under the admit lock. */
-static int append_evicting(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
-                           int64_t until_ns) FB_REQUIRES(&cache->admit_lock)
+int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
+                    int64_t until_ns) FB_REQUIRES(&cache->admit_lock)
 {
     for (int i = 0; i < ADMIT_TRIES; i++) {
         int rc = fb_store_append(cache->store, tier, item);
@@ -103,8 +92,8 @@ static int append_evicting(struct fb_cache *cache, unsigned tier, const struct f
 }
 
 /* Appends to `tier` if that needs no eviction. */
-static int append_into_room(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
-                            int64_t until_ns)
+int fb_place_append_into_room(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
+                              int64_t until_ns)
 {
     int rc;
 
@@ -124,7 +113,7 @@ static void leave(struct fb_cache *cache, const struct fb_item *item)
 }
 
 /* Whether the item has a place below now. With the admit lock held. */
-static bool send_down(struct demotion *d, const struct fb_victim *victim) FB_NO_TSA
+static bool send_down(struct fb_demotion *d, const struct fb_victim *victim) FB_NO_TSA
 {
     struct fb_cache *cache = d->cache;
     const struct fb_evict_ops *evict = cache->evict;
@@ -137,20 +126,20 @@ static bool send_down(struct demotion *d, const struct fb_victim *victim) FB_NO_
         item.data = fb_victim_data(victim);
     if (!item.data)
         return false;
-    rc = d->only_into_room ? append_into_room(cache, d->tier + 1, &item, d->until_ns)
-                           : append_evicting(cache, d->tier + 1, &item, d->until_ns);
+    rc = d->only_into_room ? fb_place_append_into_room(cache, d->tier + 1, &item, d->until_ns)
+                           : fb_place_append(cache, d->tier + 1, &item, d->until_ns);
     /* Lost for want of patience. */
-    if (rc != 0 && d->until_ns == NO_PATIENCE_NS)
+    if (rc != 0 && d->until_ns == FB_NO_PATIENCE_NS)
         fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
-    if (rc == 0 && !take_back(cache, &item, d->evictions))
+    if (rc == 0 && !fb_place_take_back(cache, &item, d->evictions))
         fb_metric_add(&cache->metrics, FB_CM_DEMOTED, 1);
     return rc == 0;
 }
 
 /* Called by the store, from fb_store_evict(), with the admit lock held. */
-static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
+void fb_place_demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
-    struct demotion *d = arg;
+    struct fb_demotion *d = arg;
 
     if (victim->other_copy || !victim->current)
         return;
@@ -162,7 +151,7 @@ static void demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 
 /* Segments that are being emptied, and copies of the items that stay. */
 struct parting {
-    struct demotion down;
+    struct fb_demotion down;
     const uint64_t *stays; /* keys, in order */
     size_t stay_count;
     bool lower; /* there is a tier below */
@@ -212,7 +201,7 @@ static bool copy_kept(struct parting *p, const struct fb_victim *victim)
     return true;
 }
 
-/* Called by the store as demote() is. */
+/* Called by the store as fb_place_demote() is. */
 static void part(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
     struct parting *p = arg;
@@ -234,11 +223,11 @@ static void put_back(struct parting *p)
     FB_LIST_FOREACH (it, tmp, &p->kept) {
         struct kept *kept = FB_LIST_ENTRY(it, struct kept, link);
 
-        if (append_into_room(cache, p->down.tier, &kept->item, p->down.until_ns) != 0) {
+        if (fb_place_append_into_room(cache, p->down.tier, &kept->item, p->down.until_ns) != 0) {
             fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
             if (!kept->other_copy)
                 leave(cache, &kept->item);
-        } else if (!take_back(cache, &kept->item, p->down.evictions)) {
+        } else if (!fb_place_take_back(cache, &kept->item, p->down.evictions)) {
             fb_metric_add(&cache->metrics, FB_CM_KEPT, 1);
         }
         fb_files_unref(cache->files, kept->item.file, 1);
@@ -363,9 +352,10 @@ static void move_over(void *arg, const struct fb_item *item)
 
     moved.lane = FB_STORE_KEPT;
     moved.anew = true;
-    if (append_into_room(c->cache, c->tier, &moved, fb_now_ns() + ADMIT_PATIENCE_NS) != 0)
+    if (fb_place_append_into_room(c->cache, c->tier, &moved, fb_now_ns() + FB_ADMIT_PATIENCE_NS) !=
+        0)
         return; /* it stays where it is */
-    (void)take_back(c->cache, &moved, c->evictions);
+    (void)fb_place_take_back(c->cache, &moved, c->evictions);
     c->bytes += item->length;
 }
 
@@ -456,12 +446,28 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     return rc;
 }
 
+int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment)
+{
+    struct parting p = {.down = {.cache = cache,
+                                 .tier = tier,
+                                 .now_ns = fb_now_ns(),
+                                 .evictions = atomic_load(&cache->evictions)}};
+    int rc;
+
+    fb_list_init(&p.kept);
+    fb_store_set_aside(cache->store, tier, true);
+    rc = fb_store_evict(cache->store, segment, false, part, &p);
+    put_back(&p);
+    fb_store_set_aside(cache->store, tier, false);
+    return rc;
+}
+
 static int admit_full(struct fb_cache *cache, const struct fb_item *item, int64_t until_ns)
 {
     int rc;
 
     fb_mutex_lock(&cache->admit_lock);
-    rc = append_evicting(cache, 0, item, until_ns);
+    rc = fb_place_append(cache, 0, item, until_ns);
     fb_mutex_unlock(&cache->admit_lock);
     return rc;
 }
@@ -501,15 +507,15 @@ static int64_t patient_until(struct fb_cache *cache)
     int64_t now_ns = fb_now_ns();
 
     if (now_ns < atomic_load_explicit(&cache->busy_until_ns, memory_order_relaxed))
-        return NO_PATIENCE_NS;
-    return now_ns + ADMIT_PATIENCE_NS;
+        return FB_NO_PATIENCE_NS;
+    return now_ns + FB_ADMIT_PATIENCE_NS;
 }
 
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions,
                     bool soon)
 {
     bool memory = fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
-    int64_t until_ns = soon && memory ? NO_PATIENCE_NS : patient_until(cache);
+    int64_t until_ns = soon && memory ? FB_NO_PATIENCE_NS : patient_until(cache);
     unsigned tiers = soon && memory ? 1 : fb_store_tiers(cache->store);
     struct fb_item fresh = *item;
     int rc = FB_STORE_FULL;
@@ -525,17 +531,17 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
     }
     for (unsigned t = 0; t < tiers && rc == FB_STORE_FULL; t++) {
         if (fb_store_has_room(cache->store, t))
-            rc = append_into_room(cache, t, &fresh, until_ns);
+            rc = fb_place_append_into_room(cache, t, &fresh, until_ns);
     }
     if (rc == FB_STORE_FULL)
         rc = admit_full(cache, &fresh, until_ns);
     if (rc == 0) {
-        if (!take_back(cache, item, evictions))
+        if (!fb_place_take_back(cache, item, evictions))
             fb_metric_add(&cache->metrics, FB_CM_ADMITTED, 1);
         return;
     }
-    if (until_ns != NO_PATIENCE_NS && (rc == FB_STORE_BUSY || rc == -EBUSY))
-        atomic_store_explicit(&cache->busy_until_ns, fb_now_ns() + ADMIT_PATIENCE_NS,
+    if (until_ns != FB_NO_PATIENCE_NS && (rc == FB_STORE_BUSY || rc == -EBUSY))
+        atomic_store_explicit(&cache->busy_until_ns, fb_now_ns() + FB_ADMIT_PATIENCE_NS,
                               memory_order_relaxed);
     fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
     if (fb_log_limited(&cache->drop_logged_ns))
@@ -562,133 +568,6 @@ void fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
         fb_store_forget(cache->store, item->file);
 }
 
-/* ---- plans ---- */
-
-static bool has_dram(const struct fb_cache *cache)
-{
-    return fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
-}
-
-uint64_t fb_place_dram_free(struct fb_cache *cache)
-{
-    struct fb_tier_stats stats;
-
-    if (!has_dram(cache))
-        return 0;
-    fb_store_tier_stats(cache->store, 0, &stats);
-    return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
-}
-
-static int earlier(const void *a, const void *b)
-{
-    const struct fb_segment_info *x = a, *y = b;
-
-    return (x->sequence > y->sequence) - (x->sequence < y->sequence);
-}
-
-void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
-{
-    struct fb_tier_place *p = &cache->places[0];
-    bool lower = fb_store_tiers(cache->store) > 1;
-    struct demotion d = {
-        .cache = cache, .now_ns = fb_now_ns(), .evictions = atomic_load(&cache->evictions)};
-    uint32_t count;
-
-    if (!has_dram(cache))
-        return;
-    d.until_ns = d.now_ns + CLEAR_PATIENCE_NS;
-    fb_mutex_lock(&cache->admit_lock);
-    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
-    for (uint32_t i = 0; i < count; i++) {
-        if (p->infos[i].live_items == 0 && !p->infos[i].pinned &&
-            fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) == 0)
-            p->infos[i--] = p->infos[--count];
-    }
-    if (fb_place_dram_free(cache) < bytes)
-        qsort(p->infos, count, sizeof *p->infos, earlier);
-    for (uint32_t i = 0; i < count && fb_place_dram_free(cache) < bytes; i++) {
-        if (p->infos[i].pinned || fb_store_is_held(cache->store, p->infos[i].no))
-            continue;
-        if (fb_store_evict(cache->store, p->infos[i].no, lower, lower ? demote : NULL, &d) < 0)
-            break;
-    }
-    fb_mutex_unlock(&cache->admit_lock);
-}
-
-/* 0: it has a place below now, or should have none. */
-static int move_down(struct fb_cache *cache, uint64_t key)
-{
-    uint64_t evictions = atomic_load(&cache->evictions);
-    struct fb_item item = {.file = (uint32_t)(key >> 32), .block = (uint32_t)key};
-    int64_t now_ns = fb_now_ns();
-    struct fb_pin pin;
-    bool room = fb_store_has_room(cache->store, 1);
-    int rc = fb_store_pin(cache->store, key, &pin);
-
-    if (rc == FB_STORE_MISS)
-        return 0;
-    if (rc == 0 && fb_files_current(cache->files, item.file) &&
-        (room || fb_steer_admits(cache->steer, item.file, pin.length, true))) {
-        item.length = pin.length;
-        item.data = pin.data;
-        fb_mutex_lock(&cache->admit_lock);
-        rc = room ? append_into_room(cache, 1, &item, now_ns)
-                  : append_evicting(cache, 1, &item, now_ns);
-        fb_mutex_unlock(&cache->admit_lock);
-        if (rc == 0)
-            (void)take_back(cache, &item, evictions);
-    }
-    fb_store_unpin(cache->store, &pin);
-    return rc == FB_STORE_MEDIUM ? 0 : rc;
-}
-
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t spare_bytes)
-{
-    struct fb_whereabouts where;
-
-    fb_store_where(cache->store, key, &where);
-    if (!where.in_dram || !has_dram(cache))
-        return;
-    if (!where.below && fb_store_tiers(cache->store) > 1) {
-        /* A disk that is busy now gets it when its segment goes. */
-        if (move_down(cache, key) != 0)
-            return;
-    } else if (!where.below && fb_place_dram_free(cache) > spare_bytes) {
-        return;
-    }
-    fb_store_drop_dram(cache->store, key);
-}
-
-int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions, uint32_t *ret_bytes)
-{
-    unsigned last = fb_store_tiers(cache->store) - 1;
-    int64_t until_ns = fb_now_ns() + ADMIT_PATIENCE_NS;
-    struct fb_item item = {
-        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_LOG, .anew = true};
-    struct fb_whereabouts where;
-    struct fb_pin pin;
-    int rc = fb_store_pin(cache->store, key, &pin);
-
-    if (rc == FB_STORE_MISS)
-        return rc;
-    fb_store_where(cache->store, key, &where);
-    /* What has no place below yet is no better than what has. */
-    if (rc == 0 && (pin.tier != 0 || !fb_files_current(cache->files, item.file) ||
-                    (!where.below && !fb_store_has_room(cache->store, last))))
-        rc = FB_STORE_FULL;
-    if (rc == 0) {
-        item.length = pin.length;
-        item.data = pin.data;
-        (void)fb_store_use(cache->store, key, &item.use);
-        rc = append_into_room(cache, last, &item, until_ns);
-        *ret_bytes = pin.length;
-    }
-    fb_store_unpin(cache->store, &pin);
-    if (rc == 0 && take_back(cache, &item, evictions))
-        rc = FB_STORE_MISS;
-    return rc;
-}
-
 /* Frees what is dead, and gives space back where a file system has fallen under its floor. */
 void fb_place_tick(struct fb_cache *cache)
 {
@@ -701,7 +580,7 @@ void fb_place_tick(struct fb_cache *cache)
             continue;
         free_dead(cache, t);
         for (int i = 0; i < EXCESS_PER_TICK && excess > 0; i++) {
-            if (make_room(cache, t, fb_now_ns() + ADMIT_PATIENCE_NS) < 0)
+            if (make_room(cache, t, fb_now_ns() + FB_ADMIT_PATIENCE_NS) < 0)
                 break;
             excess -= (int64_t)fb_tier_segment_bytes(tier);
         }
@@ -730,11 +609,11 @@ static int later_use(const void *a, const void *b)
 /* Moves what DRAM holds into free room of the tier below, the latest used first. */
 void fb_place_save(struct fb_cache *cache, int64_t until_ns)
 {
-    struct demotion d = {.cache = cache,
-                         .until_ns = until_ns,
-                         .now_ns = fb_now_ns(),
-                         .only_into_room = true,
-                         .evictions = atomic_load(&cache->evictions)};
+    struct fb_demotion d = {.cache = cache,
+                            .until_ns = until_ns,
+                            .now_ns = fb_now_ns(),
+                            .only_into_room = true,
+                            .evictions = atomic_load(&cache->evictions)};
     struct fb_tier_place *p = &cache->places[0];
     uint32_t count;
 
@@ -748,7 +627,7 @@ void fb_place_save(struct fb_cache *cache, int64_t until_ns)
     qsort(p->infos, count, sizeof *p->infos, later_use);
     for (uint32_t i = 0; i < count && fb_now_ns() < until_ns; i++) {
         if (!fb_store_has_room(cache->store, 1) ||
-            fb_store_evict(cache->store, p->infos[i].no, true, demote, &d) < 0)
+            fb_store_evict(cache->store, p->infos[i].no, true, fb_place_demote, &d) < 0)
             break;
     }
     fb_mutex_unlock(&cache->admit_lock);

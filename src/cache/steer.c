@@ -29,6 +29,7 @@
 #define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
 #define GONE_MAX       4096u
 #define LATE_NS        (10 * FB_NS_PER_S) /* accesses are known that long after they happened */
+#define OWN_SHARE      0.9                /* of a tier: who has that much finds its own there */
 #define CUT_NS         FB_ALLOC_ROUND_NS
 #define MEASURE_NS     (600 * FB_NS_PER_S)
 #define FILL_LEAST     (1ULL << 20)
@@ -510,6 +511,17 @@ bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool
     if (s && admits)
         atomic_fetch_add_explicit(&s->held_bytes, bytes, memory_order_relaxed);
     return admits;
+}
+
+bool fb_steer_displaces(struct fb_steer *steer, uint32_t file, uint32_t bytes, uint64_t tier_bytes)
+{
+    struct stream *s = stream_of(steer, file);
+    uint64_t most = (uint64_t)(OWN_SHARE * (double)tier_bytes);
+
+    if (fb_steer_is_pinned(steer, file))
+        return true;
+    return s && atomic_load_explicit(&s->held_bytes, memory_order_relaxed) + bytes <= most &&
+           fb_steer_admits(steer, file, bytes, true);
 }
 
 /* ---- what streams hold ----------------------------------------------------------------------- */

@@ -260,6 +260,37 @@ static void epochs_from_dram(void **state)
     fb_names_free(names);
 }
 
+/* Disk and memory together hold all of it, either alone half: it comes to lie there, and next to
+ * nothing is fetched again. */
+static void kept_where_there_is_room(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    int64_t until_ns = fb_now_ns() + 2 * WAIT_S * FB_NS_PER_S;
+    struct fb_error err = {""};
+    uint64_t fetched;
+
+    close_cache(f);
+    f->config.cache_bytes = 20u << 20;
+    f->config.block_bytes = 64u << 10;
+    open_cache(f);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    do {
+        assert_true(fb_now_ns() < until_ns);
+        fetched = metric(f, FB_CM_FETCH_BYTES);
+        for (uint64_t k = 0; k < FILES; k++) {
+            if (k % 32 == 0 && k > 0)
+                wait_ready(f, fb_plan_current(truth)->number, k, 1);
+            read_file(f, fb_plan_file(truth, fb_plan_current(truth), k));
+        }
+        assert_int_equal(fb_plan_advance(truth), 0);
+        fetched = metric(f, FB_CM_FETCH_BYTES) - fetched;
+    } while (fetched > (uint64_t)FILES * BYTES / 8);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
 /* Which buckets of the truth's next epoch the items of a segment belong to. */
 struct order_on_disk {
     const struct fixture *f;
@@ -440,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(epochs_from_dram, setup, teardown),
+        cmocka_unit_test_setup_teardown(kept_where_there_is_room, setup, teardown),
         cmocka_unit_test_setup_teardown(goes_on_after_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(laid_out_on_disk, setup_log, teardown),
         cmocka_unit_test_setup_teardown(writes_are_limited, setup_log, teardown),

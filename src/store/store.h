@@ -206,6 +206,9 @@ void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
  * room to do it. */
 void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 
+/* Bytes of the segments that hold what was kept. */
+uint64_t fb_store_kept_bytes(struct fb_store *store, unsigned tier);
+
 /* Waits until a write has completed, at most until the deadline. */
 void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);
 
@@ -228,6 +231,7 @@ struct fb_segment_info {
     int64_t opened_ns;
     int64_t last_access_ns;
     bool pinned;
+    bool kept; /* of FB_STORE_KEPT */
 };
 
 /* The sealed segments of a tier, at most `max`. Returns how many. */
@@ -263,6 +267,7 @@ void fb_store_forget(struct fb_store *store, uint32_t file);
 /* Where an item is. */
 struct fb_whereabouts {
     bool in_dram;
+    bool kept_there;  /* in a segment of FB_STORE_KEPT */
     bool below;       /* in a persistent tier */
     uint32_t segment; /* there */
 };

@@ -57,6 +57,7 @@ struct fb_segment {
     _Atomic uint32_t live_items;
     _Atomic uint32_t live_bytes; /* records, with their headers and padding */
     _Atomic uint32_t hits;
+    _Atomic uint8_t lane; /* since it was opened; relaxed: says what it is for, no more */
     _Atomic int64_t last_access_ns;
 
     uint32_t no;
@@ -89,6 +90,7 @@ struct fb_store_tier {
     struct fb_segment *open[FB_STORE_LANES];
     bool opening;      /* somebody is taking a slot */
     bool set_aside;    /* free slots are for FB_STORE_KEPT */
+    uint32_t kept;     /* segments of FB_STORE_KEPT */
     uint32_t spare;    /* free slots that are not for FB_STORE_NEW */
     uint32_t unsealed; /* segments that are full and not yet sealed */
     uint64_t failures; /* seals that failed */
@@ -135,6 +137,11 @@ static inline struct fb_store_tier *fb_segment_tier(struct fb_store *store,
 static inline uint32_t fb_segment_slot(struct fb_store *store, const struct fb_segment *seg)
 {
     return seg->no - fb_segment_tier(store, seg)->base;
+}
+
+static inline enum fb_store_lane fb_segment_lane(const struct fb_segment *seg)
+{
+    return atomic_load_explicit(&seg->lane, memory_order_relaxed);
 }
 
 static inline _Atomic uint32_t *fb_segment_gen(struct fb_store *store, const struct fb_segment *seg)

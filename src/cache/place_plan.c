@@ -1,0 +1,199 @@
+/*
+ * Places of what plans read: DRAM is the way through, for what comes next; what was read leaves it.
+ *
+ *     leave(item):  it has a place below, or its stream keeps nothing: its copy in DRAM goes
+ *                   there is room below: it moves there
+ *                   else it stays in DRAM, in segments of what is kept, while those are few enough;
+ *                   else it goes
+ *
+ * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
+ * came first stays, in any tier, and as much as there is room for. What only passes through would
+ * leave holes beside what stays, hence segments of their own.
+ */
+#include "cache/place_priv.h"
+
+#define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
+
+static bool has_dram(const struct fb_cache *cache)
+{
+    return fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
+}
+
+uint64_t fb_place_dram_free(struct fb_cache *cache)
+{
+    struct fb_tier_stats stats;
+
+    if (!has_dram(cache))
+        return 0;
+    fb_store_tier_stats(cache->store, 0, &stats);
+    return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
+}
+
+/* What was kept goes last. */
+static int earlier(const void *a, const void *b)
+{
+    const struct fb_segment_info *x = a, *y = b;
+
+    if (x->kept != y->kept)
+        return x->kept - y->kept;
+    return (x->sequence > y->sequence) - (x->sequence < y->sequence);
+}
+
+/* Files of a plan are worth the same below: none goes for another. */
+static bool displaces_below(struct fb_cache *cache, uint32_t file, uint32_t bytes)
+{
+    struct fb_tier *below = fb_store_tier(cache->store, 1);
+
+    return fb_steer_displaces(cache->steer, file, bytes,
+                              fb_tier_slots(below) * fb_tier_segment_bytes(below));
+}
+
+/* Called by the store as fb_place_demote() is. */
+static void let_down(void *arg, const struct fb_victim *victim)
+{
+    struct fb_demotion *d = arg;
+
+    /* What a user has pinned is worth waiting for. */
+    d->until_ns =
+        d->now_ns + (fb_steer_is_pinned(d->cache->steer, victim->item.file) ? FB_ADMIT_PATIENCE_NS
+                                                                            : CLEAR_PATIENCE_NS);
+    d->only_into_room = !displaces_below(d->cache, victim->item.file, victim->item.length);
+    fb_place_demote(d, victim);
+}
+
+void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
+{
+    struct fb_tier_place *p = &cache->places[0];
+    bool lower = fb_store_tiers(cache->store) > 1;
+    struct fb_demotion d = {
+        .cache = cache, .now_ns = fb_now_ns(), .evictions = atomic_load(&cache->evictions)};
+    uint32_t count;
+
+    if (!has_dram(cache))
+        return;
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].live_items == 0 && !p->infos[i].pinned &&
+            fb_store_evict(cache->store, p->infos[i].no, false, NULL, NULL) == 0)
+            p->infos[i--] = p->infos[--count];
+    }
+    if (fb_place_dram_free(cache) < bytes)
+        qsort(p->infos, count, sizeof *p->infos, earlier);
+    for (uint32_t i = 0; i < count && fb_place_dram_free(cache) < bytes; i++) {
+        uint32_t no = p->infos[i].no;
+
+        /* With nothing below, what was kept is all there is of it. */
+        if (p->infos[i].kept && !lower)
+            break;
+        if (p->infos[i].pinned || fb_store_is_held(cache->store, no))
+            continue;
+        if ((lower ? fb_store_evict(cache->store, no, true, let_down, &d)
+                   : fb_place_empty(cache, 0, no)) < 0)
+            break;
+    }
+    fb_mutex_unlock(&cache->admit_lock);
+}
+
+/* 0: it has a place below now, or should have none. FB_STORE_FULL: there is none for it. */
+static int move_down(struct fb_cache *cache, uint64_t key)
+{
+    uint64_t evictions = atomic_load(&cache->evictions);
+    struct fb_item item = {.file = (uint32_t)(key >> 32), .block = (uint32_t)key};
+    int64_t now_ns = fb_now_ns();
+    struct fb_pin pin;
+    bool room = fb_store_has_room(cache->store, 1);
+    int rc = fb_store_pin(cache->store, key, &pin);
+
+    if (rc == FB_STORE_MISS)
+        return 0;
+    if (rc == 0 && fb_files_current(cache->files, item.file)) {
+        item.length = pin.length;
+        item.data = pin.data;
+        fb_mutex_lock(&cache->admit_lock);
+        if (room)
+            rc = fb_place_append_into_room(cache, 1, &item, now_ns);
+        else if (displaces_below(cache, item.file, item.length))
+            rc = fb_place_append(cache, 1, &item, now_ns);
+        else
+            rc = FB_STORE_FULL;
+        fb_mutex_unlock(&cache->admit_lock);
+        if (rc == 0)
+            (void)fb_place_take_back(cache, &item, evictions);
+    }
+    fb_store_unpin(cache->store, &pin);
+    return rc == FB_STORE_MEDIUM ? 0 : rc;
+}
+
+/* Writes what DRAM has of an item into a lane of a tier that has room; its place of that kind is
+ * dead then. 0; positive or negative: it stays as it is. */
+static int rewrite(struct fb_cache *cache, struct fb_item item, unsigned tier, int64_t until_ns,
+                   uint64_t evictions, uint32_t *ret_bytes)
+{
+    uint64_t key = fb_item_key(item.file, item.block);
+    struct fb_pin pin;
+    int rc = fb_store_pin(cache->store, key, &pin);
+
+    if (rc == FB_STORE_MISS)
+        return rc;
+    if (rc == 0 && (pin.tier != 0 || !fb_files_current(cache->files, item.file)))
+        rc = FB_STORE_FULL;
+    if (rc == 0) {
+        item.anew = true;
+        item.length = pin.length;
+        item.data = pin.data;
+        (void)fb_store_use(cache->store, key, &item.use);
+        rc = fb_place_append_into_room(cache, tier, &item, until_ns);
+        *ret_bytes = pin.length;
+    }
+    fb_store_unpin(cache->store, &pin);
+    if (rc == 0 && fb_place_take_back(cache, &item, evictions))
+        rc = FB_STORE_MISS;
+    return rc;
+}
+
+/* Gives an item a place among what is kept in DRAM, where what only passes through leaves no holes.
+ * False: there is no room. */
+static bool keep_in_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
+{
+    struct fb_item item = {
+        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_KEPT};
+    uint32_t bytes;
+
+    return fb_store_kept_bytes(cache->store, 0) < kept_bytes &&
+           rewrite(cache, item, 0, FB_NO_PATIENCE_NS, atomic_load(&cache->evictions), &bytes) == 0;
+}
+
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
+{
+    struct fb_whereabouts where;
+    int rc = FB_STORE_FULL;
+
+    fb_store_where(cache->store, key, &where);
+    if (!where.in_dram || !has_dram(cache))
+        return;
+    if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false)) {
+        if (fb_store_tiers(cache->store) > 1)
+            rc = move_down(cache, key);
+        if (rc == FB_STORE_FULL && (where.kept_there || keep_in_dram(cache, key, kept_bytes)))
+            return;
+        /* A disk that is busy now gets it when its segment goes. */
+        if (rc != 0 && rc != FB_STORE_FULL)
+            return;
+    }
+    fb_store_drop_dram(cache->store, key);
+}
+
+int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions, uint32_t *ret_bytes)
+{
+    unsigned last = fb_store_tiers(cache->store) - 1;
+    struct fb_item item = {
+        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_LOG};
+    struct fb_whereabouts where;
+
+    fb_store_where(cache->store, key, &where);
+    /* What has no place below yet is no better than what has. */
+    if (!where.below && !fb_store_has_room(cache->store, last))
+        return FB_STORE_FULL;
+    return rewrite(cache, item, last, fb_now_ns() + FB_ADMIT_PATIENCE_NS, evictions, ret_bytes);
+}
