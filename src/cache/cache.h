@@ -417,8 +417,9 @@ FB_MUST_CHECK int fb_cache_warm(struct fb_volume *volume, const char *path, bool
 unsigned fb_cache_clients_max(const struct fb_cache *cache);
 
 /* Calls `hook` ten times a second on the background thread, for doors that have access records of
- * their own to tell of. NULL: no more; returns when a call under way has ended. */
-void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *arg);
+ * their own to tell of; it returns whether it has told of all. NULL: no more; returns when a call
+ * under way has ended. */
+void fb_cache_set_hook(struct fb_cache *cache, bool (*hook)(void *arg), void *arg);
 
 /* Has the background thread take all records, and call the hook, once more; returns when it has. */
 void fb_cache_look(struct fb_cache *cache);

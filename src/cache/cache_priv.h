@@ -109,7 +109,7 @@ struct fb_cache {
     struct fb_fill *fill; /* NULL: without a background thread */
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
-    void (*hook)(void *arg);
+    bool (*hook)(void *arg);
     void *hook_arg;
 
     struct fb_mutex watch_lock;

@@ -213,11 +213,12 @@ static void submit(struct bringing *b)
 /* How many files are under way of the kind that this one is. */
 static unsigned under_way(const struct fb_planned *p, bool is_fetch)
 {
+    /* The whole first, which its parts never exceed: they end meanwhile, and begin on this thread. */
+    unsigned all = atomic_load_explicit(&p->in_flight, memory_order_acquire);
     unsigned fetching = atomic_load_explicit(&p->fetching, memory_order_relaxed);
+    unsigned looking = atomic_load_explicit(&p->looking, memory_order_relaxed);
 
-    return is_fetch ? fetching
-                    : atomic_load_explicit(&p->in_flight, memory_order_relaxed) - fetching -
-                          atomic_load_explicit(&p->looking, memory_order_relaxed);
+    return is_fetch ? fetching : all - fetching - looking;
 }
 
 /* False: not now. */
@@ -305,7 +306,7 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     struct fb_cache *cache = e->cache;
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
-    uint64_t ours = fb_store_kept_bytes(cache->store, 0) + unread * fb_planned_mean_bytes(p);
+    uint64_t ours = fb_store_planned_bytes(cache->store, 0) + unread * fb_planned_mean_bytes(p);
     uint64_t way =
         fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
 
@@ -314,15 +315,16 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     return dram - fb_min_u64(dram, way + used - fb_min_u64(used, ours));
 }
 
-/* What DRAM has for what comes, beside what is kept there. */
+/* What DRAM has for what comes, beside what is kept there, by other plans perhaps. */
 static uint64_t way_bytes(const struct fb_epochs *e)
 {
     const struct fb_cache *cache = e->cache;
+    uint64_t dram = cache->budget.dram_bytes;
     uint64_t kept =
-        fb_store_kept_bytes(cache->store, 0) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+        fb_store_planned_bytes(cache->store, 0) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
 
-    return fb_min_u64(fb_epochs_room(cache),
-                      cache->budget.dram_bytes - fb_min_u64(kept, cache->budget.dram_bytes));
+    return fb_max_u64(dram / WAY_SHARE,
+                      fb_min_u64(fb_epochs_room(cache), dram - fb_min_u64(kept, dram)));
 }
 
 static void set_rate(struct fb_planned *p, int64_t now_ns)

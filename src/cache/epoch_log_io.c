@@ -143,7 +143,7 @@ static void write_batch(struct fb_epoch_log *log, struct fb_log_batch *batch, ui
     make_room(log, memory);
     for (uint32_t i = 0; i < batch->count; i++)
         write_item(log, &batch->items[i]);
-    fb_store_end_segment(log->cache->store, log->tier, FB_STORE_LOG);
+    fb_store_end_segment(log->cache->store, log->tier, FB_STORE_PLAN);
     fb_metric_add(&log->cache->metrics, FB_CM_LOG_SEGMENTS, 1);
     free(batch);
 }

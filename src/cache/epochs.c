@@ -429,20 +429,13 @@ void fb_epochs_watch(struct fb_epochs *e, const struct fb_access *access)
     fb_mutex_unlock(&e->lock);
 }
 
-void fb_epochs_looking(struct fb_epochs *e)
+void fb_epochs_wake(struct fb_epochs *e, int64_t all_until_ns)
 {
     if (!e)
         return;
     fb_mutex_lock(&e->lock);
-    e->cut_ns = fb_now_ns();
-    fb_mutex_unlock(&e->lock);
-}
-
-void fb_epochs_wake(struct fb_epochs *e)
-{
-    if (!e)
-        return;
-    fb_mutex_lock(&e->lock);
+    if (all_until_ns > 0)
+        e->cut_ns = all_until_ns;
     if (e->queued > 0 && !e->woken)
         wake(e);
     fb_mutex_unlock(&e->lock);

@@ -36,11 +36,10 @@ void fb_epochs_destroy(struct fb_epochs *epochs);
 /* Memory that plans may take, of so much in all. */
 uint64_t fb_epochs_bytes(uint64_t memory_bytes);
 
-/* Background thread, which empties the rings: before it begins; an access; when there are no more.
- * Take NULL. */
-void fb_epochs_looking(struct fb_epochs *epochs);
+/* Background thread, which empties the rings: an access; when there are no more, and until when all
+ * that were are known (0: as before). Take NULL. */
 void fb_epochs_watch(struct fb_epochs *epochs, const struct fb_access *access);
-void fb_epochs_wake(struct fb_epochs *epochs);
+void fb_epochs_wake(struct fb_epochs *epochs, int64_t all_until_ns);
 
 /* Whether accesses should be told more often than ten times a second. */
 bool fb_epochs_are_followed(const struct fb_epochs *epochs);

@@ -82,7 +82,7 @@ struct fb_epochs {
     bool taken[FB_PLANS_MAX];
     bool waits[FB_PLANS_MAX]; /* saved, for a source that is not there */
     struct fb_list leaving;
-    int64_t cut_ns; /* when the rings were begun to be emptied last */
+    int64_t cut_ns; /* all accesses until then are here */
     uint32_t queued;
     struct fb_access *queue; /* FB_EPOCHS_QUEUE */
 

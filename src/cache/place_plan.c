@@ -3,7 +3,7 @@
  *
  *     leave(item):  it has a place below, or its stream keeps nothing: its copy in DRAM goes
  *                   there is room below: it moves there
- *                   else it stays in DRAM, in segments of what is kept, while those are few enough;
+ *                   else it stays in DRAM, in segments of what plans keep, while those are few enough;
  *                   else it goes
  *
  * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
@@ -29,13 +29,13 @@ uint64_t fb_place_dram_free(struct fb_cache *cache)
     return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
 }
 
-/* What was kept goes last. */
+/* What plans have kept goes last. */
 static int earlier(const void *a, const void *b)
 {
     const struct fb_segment_info *x = a, *y = b;
 
-    if (x->kept != y->kept)
-        return x->kept - y->kept;
+    if (x->planned != y->planned)
+        return x->planned - y->planned;
     return (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
@@ -53,6 +53,8 @@ static void let_down(void *arg, const struct fb_victim *victim)
 {
     struct fb_demotion *d = arg;
 
+    if (victim->other_copy || !victim->current)
+        return;
     /* What a user has pinned is worth waiting for. */
     d->until_ns =
         d->now_ns + (fb_steer_is_pinned(d->cache->steer, victim->item.file) ? FB_ADMIT_PATIENCE_NS
@@ -83,8 +85,8 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
     for (uint32_t i = 0; i < count && fb_place_dram_free(cache) < bytes; i++) {
         uint32_t no = p->infos[i].no;
 
-        /* With nothing below, what was kept is all there is of it. */
-        if (p->infos[i].kept && !lower)
+        /* With nothing below, what plans have kept is all there is of it. */
+        if (p->infos[i].planned && !lower)
             break;
         if (p->infos[i].pinned || fb_store_is_held(cache->store, no))
             continue;
@@ -157,10 +159,10 @@ static int rewrite(struct fb_cache *cache, struct fb_item item, unsigned tier, i
 static bool keep_in_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
 {
     struct fb_item item = {
-        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_KEPT};
+        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_PLAN};
     uint32_t bytes;
 
-    return fb_store_kept_bytes(cache->store, 0) < kept_bytes &&
+    return fb_store_planned_bytes(cache->store, 0) < kept_bytes &&
            rewrite(cache, item, 0, FB_NO_PATIENCE_NS, atomic_load(&cache->evictions), &bytes) == 0;
 }
 
@@ -175,7 +177,9 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
     if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false)) {
         if (fb_store_tiers(cache->store) > 1)
             rc = move_down(cache, key);
-        if (rc == FB_STORE_FULL && (where.kept_there || keep_in_dram(cache, key, kept_bytes)))
+        /* What a user has pinned stays where it is. */
+        if (rc == FB_STORE_FULL && (where.planned || keep_in_dram(cache, key, kept_bytes) ||
+                                    fb_steer_is_pinned(cache->steer, (uint32_t)(key >> 32))))
             return;
         /* A disk that is busy now gets it when its segment goes. */
         if (rc != 0 && rc != FB_STORE_FULL)
@@ -188,7 +192,7 @@ int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions, 
 {
     unsigned last = fb_store_tiers(cache->store) - 1;
     struct fb_item item = {
-        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_LOG};
+        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_PLAN};
     struct fb_whereabouts where;
 
     fb_store_where(cache->store, key, &where);

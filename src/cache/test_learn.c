@@ -382,11 +382,15 @@ static unsigned hit_again(const char *policy)
 /* By a user's order, what was read to its end goes, or stays. */
 static void test_eager(void **state)
 {
+    unsigned kept;
+
     (void)state;
     open_cache();
     use_cache(REQUESTS / 2);
-    assert_true(hit_again("lru") > HELD / 10);
-    assert_true(hit_again("eager") < HELD / 10);
+    kept = hit_again("lru");
+    assert_true(kept > HELD / 10);
+    /* One that is kept a moment after it was looked at stays. */
+    assert_true(hit_again("eager") < kept / 2);
     close_cache();
 }
 

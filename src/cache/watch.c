@@ -69,7 +69,7 @@ static void pump_all(struct fb_cache *cache)
     }
 }
 
-void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *arg)
+void fb_cache_set_hook(struct fb_cache *cache, bool (*hook)(void *arg), void *arg)
 {
     fb_mutex_lock(&cache->hook_lock);
     cache->hook = hook;
@@ -77,22 +77,27 @@ void fb_cache_set_hook(struct fb_cache *cache, void (*hook)(void *arg), void *ar
     fb_mutex_unlock(&cache->hook_lock);
 }
 
-static void call_hook(struct fb_cache *cache)
+/* False: the door has not told of all accesses yet. */
+static bool call_hook(struct fb_cache *cache)
 {
+    bool all;
+
     fb_mutex_lock(&cache->hook_lock);
-    if (cache->hook)
-        cache->hook(cache->hook_arg);
+    all = !cache->hook || cache->hook(cache->hook_arg);
     fb_mutex_unlock(&cache->hook_lock);
+    return all;
 }
 
 static void look(struct fb_cache *cache, bool is_quick)
 {
-    fb_steer_begin(cache->steer, fb_now_ns());
-    fb_epochs_looking(cache->epochs);
+    int64_t now_ns = fb_now_ns();
+    bool all;
+
+    fb_steer_begin(cache->steer, now_ns);
     drain(cache, is_quick);
-    call_hook(cache);
+    all = call_hook(cache);
     fb_learn_flush(cache->learn);
-    fb_epochs_wake(cache->epochs);
+    fb_epochs_wake(cache->epochs, all ? now_ns : 0);
     fb_near_tick(cache->near, fb_now_ns());
     fb_bring_tick(cache->bring);
 }

@@ -12,11 +12,12 @@
 #include "policy/ttl.h"
 #include "policy/turns.h"
 
-#define PREFETCHERS    64           /* nodes that are prefetched for at a time */
-#define RECALL         1024         /* owners last seen; a power of two */
-#define BYTES_ROUND    4096         /* visits after which sums of bytes are halved */
-#define SHARES_A_ROUND 6            /* times that what is free is handed out */
-#define IDLE_ROUNDS    10           /* without a request: a stream of any pattern has ended */
+#define PREFETCHERS    64   /* nodes that are prefetched for at a time */
+#define RECALL         1024 /* owners last seen; a power of two */
+#define BYTES_ROUND    4096 /* visits after which sums of bytes are halved */
+#define SHARES_A_ROUND 6    /* times that what is free is handed out */
+#define IDLE_ROUNDS    10   /* without a request: a stream of any pattern has ended */
+#define SOURCES        64u
 #define FETCHES_NS     1000000000LL /* who waited for the source so lately uses it */
 
 struct stream {
@@ -25,7 +26,8 @@ struct stream {
     bool has_ended;
     bool tried; /* something of it was evicted */
     uint32_t idle_rounds;
-    int64_t fetched_ns; /* when it last read what was not there, or wanted something ahead */
+    int64_t fetched_ns; /* when it last read what was not there, or had been fetched ahead */
+    uint16_t source;
     uint64_t quota;
     uint64_t used;
     uint64_t visit_bytes; /* read in `visits` visits of the node */
@@ -43,6 +45,7 @@ struct stream {
 struct prefetcher {
     uint64_t node;
     struct fb_prefetch state;
+    bool was_used; /* what came of it was read */
 };
 
 struct fb_brain {
@@ -56,7 +59,7 @@ struct fb_brain {
     int64_t round_ns;  /* when the last one began */
     int64_t shared_ns; /* when what is free was last handed out */
     int64_t counted_ns;
-    uint32_t fetchers; /* streams that used the source then */
+    uint32_t fetchers[SOURCES]; /* streams that used a source then */
 };
 
 struct fb_brain_config fb_brain_defaults(uint64_t cache_bytes)
@@ -272,16 +275,18 @@ static struct fb_prefetch_pipe share_of(struct fb_brain *b, const struct fb_brai
 {
     struct fb_prefetch_pipe pipe = access->pipe;
     int64_t now_ns = access->fact.time_ns;
+    unsigned others;
 
     if (now_ns - b->counted_ns > FETCHES_NS / 4 || now_ns < b->counted_ns) {
         b->counted_ns = now_ns;
-        b->fetchers = 0;
+        memset(b->fetchers, 0, sizeof b->fetchers);
         for (uint32_t i = 0; i < FB_BRAIN_STREAMS; i++)
-            b->fetchers +=
+            b->fetchers[b->stream[i].source % SOURCES] +=
                 b->stream[i].fetched_ns > 0 && now_ns - b->stream[i].fetched_ns < FETCHES_NS;
     }
-    if (b->fetchers > 1)
-        pipe.bytes_per_s /= b->fetchers;
+    others = b->fetchers[access->fact.source % SOURCES];
+    if (others > 1)
+        pipe.bytes_per_s /= others;
     return pipe;
 }
 
@@ -313,6 +318,9 @@ static void want_ahead(struct fb_brain *b, const struct fb_stream_info *info,
     }
     if (want.range.count && answer->wants < FB_BRAIN_WANTS)
         answer->want[answer->wants++] = want;
+    if (p->was_used)
+        b->stream[answer->stream].fetched_ns = access->fact.time_ns;
+    p->was_used = false;
 }
 
 /* Every node that a caller stepped in, and that goes in order, is fetched ahead for, whoever owns
@@ -338,6 +346,7 @@ void fb_brain_prefetched(struct fb_brain *b, uint16_t origin, bool was_used)
 
     fb_streams_get(b->streams, p->node, &info);
     fb_prefetch_count(&p->state, &b->config.prefetch, was_used, info.visits);
+    p->was_used = p->was_used || was_used;
 }
 
 /* ---- accesses and items ---- */
@@ -381,8 +390,9 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
     count_bytes(s, &fed, access->item_bytes);
     if (!b->config.no_prefetch)
         look_ahead(b, access, &fed, answer);
-    if (!access->fact.hit || answer->wants)
+    if (!access->fact.hit)
         s->fetched_ns = access->fact.time_ns;
+    s->source = access->fact.source;
 }
 
 void fb_brain_size(struct fb_brain *b, uint32_t stream, uint64_t bytes)

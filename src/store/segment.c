@@ -73,7 +73,7 @@ void fb_segment_settle(struct fb_store *store, struct fb_segment *seg)
     if (freed) {
         FB_ASSERT(atomic_load_explicit(&seg->live_items, memory_order_relaxed) == 0);
         seg->state = FB_SEGMENT_FREE;
-        t->kept -= fb_segment_lane(seg) == FB_STORE_KEPT;
+        t->planned -= fb_segment_lane(seg) == FB_STORE_PLAN;
         atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
         keys = fb_steal(seg->keys);
         seg->items = 0;
@@ -258,7 +258,7 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb
     if (rc == 0) {
         seg->state = FB_SEGMENT_OPEN;
         atomic_store_explicit(&seg->lane, lane, memory_order_relaxed);
-        t->kept += lane == FB_STORE_KEPT;
+        t->planned += lane == FB_STORE_PLAN;
         t->open[lane] = seg;
     }
     fb_cond_broadcast(&t->cond);
@@ -289,15 +289,15 @@ void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots)
     fb_mutex_unlock(&t->lock);
 }
 
-uint64_t fb_store_kept_bytes(struct fb_store *store, unsigned tier)
+uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier)
 {
     struct fb_store_tier *t = &store->tiers[tier];
-    uint32_t kept;
+    uint32_t planned;
 
     fb_mutex_lock(&t->lock);
-    kept = t->kept;
+    planned = t->planned;
     fb_mutex_unlock(&t->lock);
-    return kept * t->segment_bytes;
+    return planned * t->segment_bytes;
 }
 
 int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,

@@ -164,11 +164,12 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read);
 /* ---- writing ---- */
 
 /* What was written anew, and what an eviction has kept, go into segments of their own: what is old
- * and good does not lie beside what nobody knows yet. So does what a plan will read together. */
+ * and good does not lie beside what nobody knows yet. So does what a plan will read together, and
+ * what of it stays in DRAM. */
 enum fb_store_lane {
     FB_STORE_NEW,
     FB_STORE_KEPT,
-    FB_STORE_LOG,
+    FB_STORE_PLAN,
     FB_STORE_LANES,
 };
 
@@ -206,8 +207,8 @@ void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
  * room to do it. */
 void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 
-/* Bytes of the segments that hold what was kept. */
-uint64_t fb_store_kept_bytes(struct fb_store *store, unsigned tier);
+/* Bytes of the segments of FB_STORE_PLAN. */
+uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier);
 
 /* Waits until a write has completed, at most until the deadline. */
 void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);
@@ -231,7 +232,7 @@ struct fb_segment_info {
     int64_t opened_ns;
     int64_t last_access_ns;
     bool pinned;
-    bool kept; /* of FB_STORE_KEPT */
+    bool planned; /* of FB_STORE_PLAN */
 };
 
 /* The sealed segments of a tier, at most `max`. Returns how many. */
@@ -267,7 +268,7 @@ void fb_store_forget(struct fb_store *store, uint32_t file);
 /* Where an item is. */
 struct fb_whereabouts {
     bool in_dram;
-    bool kept_there;  /* in a segment of FB_STORE_KEPT */
+    bool planned;     /* there, in a segment of FB_STORE_PLAN */
     bool below;       /* in a persistent tier */
     uint32_t segment; /* there */
 };

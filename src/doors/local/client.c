@@ -278,7 +278,7 @@ static int64_t rest_after(int64_t took_ns)
     return took_ns < REST_MAX_NS / REST ? REST * took_ns : REST_MAX_NS;
 }
 
-void fb_local_tick(void *arg)
+bool fb_local_tick(void *arg)
 {
     struct fb_local *local = arg;
     struct fb_local_client *clients[FB_CLIENT_HAZARDS];
@@ -309,4 +309,5 @@ void fb_local_tick(void *arg)
     expire(local, now_ns);
     if (!rests)
         local->rest_until_ns = now_ns + rest_after(fb_now_ns() - now_ns);
+    return !rests;
 }

@@ -160,7 +160,7 @@ void fb_local_client_put(struct fb_local *local, struct fb_local_client *client)
 uint32_t fb_local_client_credit(struct fb_local *local, struct fb_local_client *client,
                                 uint32_t asked);
 bool fb_local_held(void *arg, uint32_t segment); /* the store's guard */
-void fb_local_tick(void *arg);                   /* the cache's hook */
+bool fb_local_tick(void *arg);                   /* the cache's hook */
 
 /* ---- conn.c ---- */
 
