@@ -27,7 +27,8 @@
 #define IDLE_NS      (500 * FB_NS_PER_MS)
 #define STEP_SEEDS   (UINT64_C(1) << 18)
 #define NICE         10
-#define REST         3 /* times as long as a step of a long search takes */
+#define UNWANTED_NS  (5 * FB_NS_PER_S) /* nobody waited for so long: a long search ends */
+#define REST         3                 /* times as long as a step of a long search takes */
 #define REST_MAX_NS  (50 * FB_NS_PER_MS)
 #define FAILED_MAX   16u
 #define KNOWN_MAX    8u
@@ -38,7 +39,8 @@ struct reader {
     uint32_t pid; /* 0: free */
     uint16_t source;
     uint32_t count;
-    bool is_judged; /* searched, or no shuffle */
+    bool has_waited; /* for one of them at least: there is something to gain */
+    bool is_judged;  /* searched, or no shuffle */
     bool is_placed;
     int64_t used_ns;
     char *paths[PATHS];
@@ -75,6 +77,7 @@ struct fb_seeds {
     pthread_t thread;
     bool is_running;
     _Atomic bool stop;
+    _Atomic int64_t waited_ns; /* when somebody last read what was not in memory */
 
     struct fb_mutex lock; /* FB_RANK_SEEDS: guards what is below */
     struct fb_cond cond;
@@ -115,15 +118,20 @@ static struct reader *reader_for(struct fb_seeds *s, uint16_t source, uint32_t p
     return best;
 }
 
-void fb_seeds_watch(struct fb_seeds *s, uint16_t source, uint32_t pid, const char *path, size_t len)
+void fb_seeds_watch(struct fb_seeds *s, const struct fb_access *access, const char *path,
+                    size_t len)
 {
     struct reader *r;
 
-    if (!s || pid == 0)
+    if (!s || access->pid == 0)
         return;
     fb_mutex_lock(&s->lock);
-    r = reader_for(s, source, pid);
+    r = reader_for(s, access->source, access->pid);
     r->used_ns = fb_now_coarse_ns();
+    if (access->outcome != FB_ACCESS_MEMORY) {
+        r->has_waited = true;
+        atomic_store_explicit(&s->waited_ns, r->used_ns, memory_order_relaxed);
+    }
     if (r->count < PATHS && !r->is_judged &&
         (r->count == 0 || strcmp(r->paths[r->count - 1], path) != 0)) {
         char *copy = malloc(len + 1);
@@ -351,6 +359,19 @@ static int feed(const struct dataset *d, struct fb_seed_search *search, const ch
     return fb_seed_search_feed(search, files);
 }
 
+/* A long search is for those who wait, and takes time from those who do not. */
+static int may_go_on(struct fb_seeds *s, uint64_t limit)
+{
+    /* Relaxed: seen soon enough. */
+    if (atomic_load_explicit(&s->stop, memory_order_relaxed))
+        return -ESHUTDOWN;
+    if (limit > FB_SEED_SMALL &&
+        fb_now_coarse_ns() - atomic_load_explicit(&s->waited_ns, memory_order_relaxed) >
+            UNWANTED_NS)
+        return -ECANCELED;
+    return 0;
+}
+
 /* Whether the process reads by a seed; then it is in *ret_belief. `last`: NULL, or what is believed
  * of another. */
 static bool understand(struct dataset *d, const struct taken *t, const struct fb_seed_belief *last,
@@ -367,9 +388,8 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
         while (rc >= 0 && fb_seed_search_state(search) == FB_SEED_SEARCH) {
             int64_t start_ns = fb_now_ns();
 
-            if (atomic_load_explicit(&d->seeds->stop, memory_order_relaxed))
-                rc = -ESHUTDOWN;
-            else
+            rc = may_go_on(d->seeds, limit);
+            if (rc == 0)
                 rc = fb_seed_search_step(search, STEP_SEEDS);
             if (limit > FB_SEED_SMALL)
                 fb_sleep_ns(
@@ -496,7 +516,7 @@ static bool choose(struct fb_seeds *s, struct dataset *d) FB_REQUIRES(&s->lock)
 
         if (r->pid == 0 || r->is_judged || r->count < PATHS_MIN)
             continue;
-        if (!looks_shuffled(r)) {
+        if (!r->has_waited || !looks_shuffled(r)) {
             r->is_judged = r->count == PATHS;
             continue;
         }

@@ -2,7 +2,7 @@
  * cache/epoch_seeds.h - plans that nobody told: seeds found in what processes read.
  *
  *     accesses that no plan foretells ─► by process: the first PATHS files
- *          │ their names go up and down like dice
+ *          │ their names go up and down like dice, and not all of them were in memory
  *          ▼
  *     directory they have in common ─► listed once ─► two orders: ImageFolder's, and by path
  *          │
@@ -31,7 +31,7 @@ FB_MUST_CHECK int fb_seeds_create(struct fb_cache *cache, struct fb_seeds **ret_
 void fb_seeds_destroy(struct fb_seeds *seeds); /* takes NULL */
 
 /* A file was begun to be read, and no plan has it. */
-void fb_seeds_watch(struct fb_seeds *seeds, uint16_t source, uint32_t pid, const char *path,
+void fb_seeds_watch(struct fb_seeds *seeds, const struct fb_access *access, const char *path,
                     size_t len);
 
 #endif

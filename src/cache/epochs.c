@@ -592,7 +592,7 @@ static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
         return;
     }
     if (!told && begins(access))
-        fb_seeds_watch(e->seeds, access->source, access->pid, path, len);
+        fb_seeds_watch(e->seeds, access, path, len);
 }
 
 /* What was brought and skipped. */
