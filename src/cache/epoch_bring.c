@@ -213,7 +213,8 @@ static void submit(struct bringing *b)
 /* How many files are under way of the kind that this one is. */
 static unsigned under_way(const struct fb_planned *p, bool is_fetch)
 {
-    /* The whole first, which its parts never exceed: they end meanwhile, and begin on this thread. */
+    /* The whole first, which its parts never exceed: they end meanwhile, and begin on this
+     * thread. */
     unsigned all = atomic_load_explicit(&p->in_flight, memory_order_acquire);
     unsigned fetching = atomic_load_explicit(&p->fetching, memory_order_relaxed);
     unsigned looking = atomic_load_explicit(&p->looking, memory_order_relaxed);

@@ -3,7 +3,7 @@
  *
  *     leave(item):  it has a place below, or its stream keeps nothing: its copy in DRAM goes
  *                   there is room below: it moves there
- *                   else it stays in DRAM, in segments of what plans keep, while those are few enough;
+ *                   else it stays in DRAM, in segments of what plans keep, while those are few;
  *                   else it goes
  *
  * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
