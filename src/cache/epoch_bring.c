@@ -105,8 +105,9 @@ static void finish(struct bringing *b)
     atomic_fetch_sub_explicit(&p->looking, b->is_look, memory_order_relaxed);
     free(b);
     fb_mutex_lock(&e->lock);
-    /* Under the lock: once it is 0 the plan may go. */
-    left = atomic_fetch_sub_explicit(&p->in_flight, 1, memory_order_relaxed) - 1;
+    /* Under the lock: once it is 0 the plan may go. Release pairs with the acquire in under_way(),
+     * which sees its parts no larger than it. */
+    left = atomic_fetch_sub_explicit(&p->in_flight, 1, memory_order_release) - 1;
     if (left <= half && !e->woken) {
         e->woken = true;
         fb_cond_signal(&e->cond);
@@ -267,7 +268,7 @@ static void look(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *vo
     submit(b);
 }
 
-/* Takes the next files from the plan, so many that `most` wait to be begun. */
+/* Takes the next files from the plan: one that waits to be begun, or many where a source is far. */
 static void look_ahead(struct fb_epochs *e, struct fb_planned *p, struct fb_volume *volume,
                        uint64_t window)
 {

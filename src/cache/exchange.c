@@ -67,22 +67,19 @@ static uint64_t forget(struct fb_cache *cache, const struct fb_spent *spent)
     char path[FB_PATH_MAX];
     struct fb_version version;
     uint64_t bytes = 0;
-    uint32_t file;
     size_t len;
 
     if (!fb_files_peek(cache->files, spent->file, spent->source, path, &len, &version) ||
-        fb_brain_name(spent->source, path, len, 0) != spent->name)
+        fb_brain_name(spent->source, path, len, 0) != spent->name ||
+        !fb_files_hold(cache->files, spent->file, spent->source, path))
         return 0;
-    file = fb_files_find(cache->files, spent->source, path);
-    if (file == FB_FILE_NONE)
-        return 0;
-    if (file == spent->file && fb_files_items(cache->files, file) > 0 &&
-        !fb_steer_is_pinned(cache->steer, file)) {
-        fb_store_forget(cache->store, file);
+    if (fb_files_items(cache->files, spent->file) > 0 &&
+        !fb_steer_is_pinned(cache->steer, spent->file)) {
+        fb_store_forget(cache->store, spent->file);
         fb_metric_add(&cache->metrics, FB_CM_EXCHANGED, 1);
         bytes = spent->bytes;
     }
-    fb_files_unref(cache->files, file, 1);
+    fb_files_unref(cache->files, spent->file, 1);
     return bytes;
 }
 

@@ -217,23 +217,19 @@ int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
-/* The record may be old, and its file's number somebody else's by now. */
 static void drop_if_read(struct fb_steer *steer, const struct fb_rule *rule,
                          const struct fb_access *access, const struct fb_brain_access *told)
 {
     struct fb_cache *cache = steer->cache;
-    uint32_t file;
+    uint32_t file = (uint32_t)(access->key >> 32);
 
     /* While there is room for all, what was read once may stay, unless a user says otherwise. */
     if (told->fact.block + 1 != told->fact.blocks ||
         !fb_keep_drops(rule->keep, (uint64_t)access->offset + access->length, told->item_bytes) ||
-        (rule->stream != 0 && !fb_place_is_full(cache)))
+        (rule->stream != 0 && !fb_place_is_full(cache)) ||
+        !fb_files_hold(cache->files, file, access->source, told->fact.path))
         return;
-    file = fb_files_find(cache->files, access->source, told->fact.path);
-    if (file == FB_FILE_NONE)
-        return;
-    if (file == (uint32_t)(access->key >> 32))
-        fb_store_forget(cache->store, file);
+    fb_store_forget(cache->store, file);
     fb_files_unref(cache->files, file, 1);
 }
 

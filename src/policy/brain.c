@@ -275,7 +275,7 @@ static struct fb_prefetch_pipe share_of(struct fb_brain *b, const struct fb_brai
 {
     struct fb_prefetch_pipe pipe = access->pipe;
     int64_t now_ns = access->fact.time_ns;
-    unsigned others;
+    unsigned users;
 
     if (now_ns - b->counted_ns > FETCHES_NS / 4 || now_ns < b->counted_ns) {
         b->counted_ns = now_ns;
@@ -284,9 +284,9 @@ static struct fb_prefetch_pipe share_of(struct fb_brain *b, const struct fb_brai
             b->fetchers[b->stream[i].source % SOURCES] +=
                 b->stream[i].fetched_ns > 0 && now_ns - b->stream[i].fetched_ns < FETCHES_NS;
     }
-    others = b->fetchers[access->fact.source % SOURCES];
-    if (others > 1)
-        pipe.bytes_per_s /= others;
+    users = b->fetchers[access->fact.source % SOURCES];
+    if (users > 1)
+        pipe.bytes_per_s /= users;
     return pipe;
 }
 

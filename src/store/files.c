@@ -356,6 +356,15 @@ uint32_t fb_files_find(struct fb_files *files, uint16_t source, const char *path
 
 /* ---- holding ---- */
 
+bool fb_files_hold(struct fb_files *files, uint32_t id, uint16_t source, const char *path)
+{
+    uint32_t current = fb_files_find(files, source, path);
+
+    if (current != 0 && current != id)
+        fb_files_unref(files, current, 1);
+    return current != 0 && current == id;
+}
+
 void fb_files_ref(struct fb_files *files, uint32_t id, uint32_t count)
 {
     uint64_t holds =

@@ -39,6 +39,11 @@ void fb_files_destroy(struct fb_files *files);
  * the reference. */
 uint32_t fb_files_find(struct fb_files *files, uint16_t source, const char *path);
 
+/* A reference to the current record of a path, if that is `id`: what was noted some time ago may be
+ * of a file that is no longer, and its number another's. */
+FB_MUST_CHECK bool fb_files_hold(struct fb_files *files, uint32_t id, uint16_t source,
+                                 const char *path);
+
 enum fb_files_outcome {
     FB_FILES_SAME = 1, /* the version is as before: attributes and validity were refreshed */
     FB_FILES_NEW = 2,  /* the path was unknown */

@@ -117,10 +117,13 @@ static void test_outcomes(void **state)
     assert_int_equal(fb_files_version(t.files, old)->size, 5);
     assert_int_equal(fb_files_version(t.files, changed)->size, 6);
     assert_int_equal(fb_files_find(t.files, 3, "a/b"), changed);
+    assert_true(fb_files_hold(t.files, changed, 3, "a/b"));
+    assert_false(fb_files_hold(t.files, old, 3, "a/b"));
+    assert_false(fb_files_hold(t.files, changed, 3, "a/c"));
     assert_int_equal(records(&t), 2);
     fb_files_unref(t.files, old, 4); /* put, find, put, and the one that came with old */
     assert_int_equal(records(&t), 1);
-    fb_files_unref(t.files, changed, 2);
+    fb_files_unref(t.files, changed, 3);
     assert_int_equal(records(&t), 1);
     assert_int_equal(fb_files_remove(t.files, 3, "a/b"), changed);
     assert_int_equal(fb_files_remove(t.files, 3, "a/b"), 0);
