@@ -17,8 +17,10 @@ all:
 	@tools/deps --check build
 	@$(LOCKED) sh -ec '[ -f $(BUILD)/build.ninja ] || CC=gcc meson setup $(BUILD); ninja -C $(BUILD)'
 
+# Tests mostly wait: more of them than there are processors.
 check: all
-	@meson test -C $(BUILD) --no-rebuild --suite unit --print-errorlogs --logbase checklog
+	@meson test -C $(BUILD) --no-rebuild --suite unit --print-errorlogs --logbase checklog \
+	    --num-processes $$((2 * $$(nproc) + 1))
 
 test:
 	@tools/deps test

@@ -63,6 +63,30 @@ refuse()
     }
 }
 
+# find_traces - real traces, which are not ours to carry, are in $FOREBAY_TRACES, or else beside the
+# project; without them the test is skipped.
+find_traces()
+{
+    FOREBAY_TRACES=${FOREBAY_TRACES:-$FB_SOURCE_DIR/../shared/traces}
+    [ -e "$FOREBAY_TRACES/reference-miss-ratios.csv" ] ||
+        skip "there are no traces at $FOREBAY_TRACES; say where with FOREBAY_TRACES"
+    export FOREBAY_TRACES
+}
+
+# for_everybody [PROGRAM...] - from now on $FOREBAY, with its library, is where every user may read
+# it, and so are the programs, in $T/tree: where they were built others may not look.
+for_everybody()
+{
+    local lib
+    lib=$(dirname "$FOREBAY")/../doors/preload/libforebay_preload.so
+    mkdir -p "$T/tree/cli" "$T/tree/doors/preload"
+    cp "$FOREBAY" "$T/tree/cli/forebay"
+    [ ! -e "$lib" ] || cp "$lib" "$T/tree/doors/preload/"
+    [ $# -eq 0 ] || cp "$@" "$T/tree/"
+    chmod -R a+rX "$T/tree"
+    FOREBAY=$T/tree/cli/forebay
+}
+
 # wait_until SECONDS COMMAND... - poll until the command succeeds; 1 when the time is over. That is
 # never before WAIT_MIN_S: a machine may be slow, and whoever fails has time.
 WAIT_MIN_S=60

@@ -3,8 +3,9 @@
  *
  * The kernel reads ahead by a megabyte or two, which is little on a way that takes long. So each
  * volume watches a few files: reads that go on where the last one ended, give or take what the
- * kernel sends out of order, open a window behind the reader's place. It doubles with every read
- * that uses it, and closes when the reader goes elsewhere. All who read like that share three
+ * kernel sends out of order (a few of its requests, and those are large), open a window behind the
+ * reader's place once they make a block. Small reads here and there never do. It doubles with every
+ * read that uses it, and closes when the reader goes elsewhere. All who read like that share three
  * quarters of the buffers that the volume may have, so that those who wait for bytes find some.
  * Only what no tier holds is fetched, as items like all others but for two things: they are asked
  * for in as few requests as possible, and they go to memory, whatever has to leave it.
@@ -17,7 +18,8 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define SLACK_BYTES  (4ULL << 20) /* the kernel's own read-ahead, out of order */
+#define SLACK_MAX    (4ULL << 20) /* the kernel's own read-ahead, out of order */
+#define SLACK_READS  8            /* as many reads of the size at hand */
 #define FIRST_BYTES  (256ULL << 10)
 #define WINDOW_FIRST (1ULL << 20)
 #define WINDOW_MAX   (64ULL << 20)
@@ -113,9 +115,10 @@ static unsigned readers(struct fb_volume *volume, struct fb_ahead_slot *self, in
 static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_t *ret_until)
 {
     uint64_t end = read->offset + read->length, most = room(read->volume);
+    uint64_t slack = fb_min_u64(SLACK_READS * (uint64_t)read->length, SLACK_MAX);
 
-    if (slot->file != read->file || read->offset > slot->next + SLACK_BYTES ||
-        read->offset + SLACK_BYTES < slot->next) {
+    if (slot->file != read->file || read->offset > slot->next + slack ||
+        read->offset + slack < slot->next) {
         slot->file = read->file;
         slot->next = slot->until = end;
         slot->run = slot->window = 0;
@@ -123,7 +126,7 @@ static bool move(struct fb_ahead_slot *slot, const struct fb_read *read, uint64_
     }
     if (end <= slot->next)
         return false;
-    slot->run += end - slot->next;
+    slot->run += fb_min_u64(read->length, end - slot->next);
     slot->next = end;
     if (slot->run < FIRST_BYTES)
         return false;

@@ -14,8 +14,10 @@
 #include "proto/client.h"
 #include "proto/layout.h"
 
-/* Code, stacks, libraries, small allocations. */
-#define REST_BYTES (12ULL << 20)
+/* Code, stacks, libraries, small allocations, and the least for writers. */
+#define REST_BYTES     (14ULL << 20)
+#define DOOR_BYTES_MIN (2ULL << 20)
+#define DOOR_BYTES_MAX (64ULL << 20)
 /* Where items are smaller than this on average, the index fills first. */
 #define ITEM_BYTES_GUESS (16ULL << 10)
 /* An entry at 75% load, and its place in the segment's keys. */
@@ -68,6 +70,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
 
     if (memory < FB_MEMORY_MIN)
         return too_small(memory, 0, err);
+    b.door_bytes = fb_max_u64(DOOR_BYTES_MIN, fb_min_u64(memory / 128, DOOR_BYTES_MAX));
     b.nvme_segment_bytes = segment_size(c, c->cache_bytes, memory / 16);
     b.pmem_segment_bytes = segment_size(c, c->pmem_bytes, memory / 16);
     b.dram_segment_bytes = segment_size(c, memory, memory / 16);

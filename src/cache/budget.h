@@ -3,15 +3,16 @@
  *
  *     memory = rest + tables + buffers + staging + clients + learning + DRAM segments
  *
- * rest     12 MiB and 2%: code, stacks, requests, what the kernel was told of
+ * rest     14 MiB and 2%: code, stacks, requests with the bytes that are written (a 128th, 2 MiB at
+ *          least), what the kernel was told of
  * tables   index, segment and file table: an eighth, or less when the tiers could never hold that
  *          many items
  * buffers  a sixteenth within bounds for what comes from sources, half as much for media
  * clients  a 256th: areas shared with client processes, about 230 KiB each, four at least
  * staging  four segments of each persistent tier, where segments are built: two that are filled,
  *          and two on their way
- * learning 4 MiB for the model, 3 bytes an item for those that have left (16, of which 13 are
- *          spared in the index), and a segment of each tier for what merges keep
+ * learning 4 MiB for the model, and a segment of each tier for what merges keep; what is remembered
+ *          of items that have left, 2 bytes each, is spared in the index
  *
  * What remains is the DRAM tier; too little for four segments means that there is none.
  */
@@ -26,6 +27,7 @@ struct fb_budget {
     uint64_t max_items;
     uint64_t files_bytes;
     uint64_t learn_bytes;
+    uint64_t door_bytes; /* of requests that pass the cache by; a part of the rest */
     uint64_t dram_bytes; /* 0: no DRAM tier */
     uint64_t dram_segment_bytes;
     uint64_t pmem_segment_bytes;

@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "cache/cache_priv.h"
@@ -25,6 +26,8 @@ static const struct fb_metric_info metric_infos[] = {FB_CACHE_METRICS(FB_METRIC_
 #define MEASURE_BYTES (32ULL << 20)
 /* From here on deep queues of reads at random cost less than a data set written every epoch. */
 #define RANDOM_GOOD 0.6
+/* Logs, plans, journals and the measuring of the disk need a part of the budget, too. */
+#define NVME_FILL_MAX 0.95
 
 void fb_cache_config_defaults(struct fb_cache_config *config)
 {
@@ -85,7 +88,7 @@ static void plan_tiers(struct fb_cache *cache, struct fb_store_config *s)
 
         *t = (struct fb_tier_config){.kind = FB_TIER_NVME,
                                      .budget_bytes = c->cache_bytes,
-                                     .fill = c->nvme_fill,
+                                     .fill = fmin(c->nvme_fill, NVME_FILL_MAX),
                                      .free_space_ratio = c->free_space_ratio,
                                      .segment_bytes = b->nvme_segment_bytes,
                                      .dir_count = c->cache_dir_count,
@@ -165,7 +168,8 @@ static int choose_log(struct fb_cache *cache, struct fb_error *err)
     for (unsigned i = 0; i < c->cache_dir_count && c->cache_bytes >= MEASURED_MIN; i++) {
         struct fb_disk_speed *s = &cache->speeds[i];
 
-        if (fb_disk_speed(cache->engine, c->cache_dirs[i], MEASURE_BYTES, s) == 0)
+        if (fb_disk_speed(cache->engine, c->cache_dirs[i], MEASURE_BYTES, c->free_space_ratio, s) ==
+            0)
             slow = slow || (double)s->random < RANDOM_GOOD * (double)s->sequential;
     }
     if (c->epoch_log == FB_EPOCH_LOG_AUTO)
@@ -223,13 +227,14 @@ void fb_cache_close(struct fb_cache *cache)
     fb_watch_stop(cache);
     fb_learn_stop(cache->learn);
     fb_fill_destroy(cache->fill);
-    fb_epochs_destroy(cache->epochs);
+    fb_epochs_stop(cache->epochs);
     if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])
         fb_place_save(cache, fb_now_ns() + SAVE_PATIENCE_NS);
     fb_store_close(cache->store, false);
     fb_place_close(cache);
     fb_learn_destroy(cache->learn);
     fb_steer_destroy(cache->steer);
+    fb_epochs_destroy(cache->epochs);
     fb_orders_destroy(cache->orders);
     fb_exchange_destroy(cache->exchange);
     fb_bring_destroy(cache->bring);
@@ -264,6 +269,23 @@ struct fb_dirs *fb_cache_dirs(struct fb_cache *cache)
 struct fb_metrics *fb_cache_metrics(struct fb_cache *cache)
 {
     return &cache->metrics;
+}
+
+/* Relaxed, all three: a limit; a few more do no harm. */
+void fb_cache_door_take(struct fb_cache *cache, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&cache->door_bytes, bytes, memory_order_relaxed);
+}
+
+void fb_cache_door_give(struct fb_cache *cache, uint64_t bytes)
+{
+    atomic_fetch_sub_explicit(&cache->door_bytes, bytes, memory_order_relaxed);
+}
+
+bool fb_cache_door_full(struct fb_cache *cache)
+{
+    return atomic_load_explicit(&cache->door_bytes, memory_order_relaxed) >=
+           cache->budget.door_bytes;
 }
 
 unsigned fb_cache_clients_max(const struct fb_cache *cache)

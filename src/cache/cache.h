@@ -130,6 +130,7 @@ struct fb_cache_config {
     uint64_t segment_bytes; /* 0: chosen per tier */
     unsigned max_fetches;   /* requests to one source at a time */
     enum fb_engine_kind engine;
+    const char *home;        /* a directory for what is learned where no tier has one, or NULL */
     const char *evict;       /* policy name */
     const char *access_log;  /* a file for what is asked for, or NULL */
     bool no_patterns;        /* keep by `evict` alone, whatever programs do */
@@ -141,7 +142,7 @@ struct fb_cache_config {
     uint64_t share_min_bytes;
     enum fb_epoch_log_use epoch_log;
     uint64_t epoch_log_daily_bytes; /* that it may write; 0: cache_bytes */
-    bool no_watch; /* tests: do not start the background thread; call fb_cache_tick() */
+    bool no_watch;                  /* tests: start no background threads; call fb_cache_tick() */
 };
 
 void fb_cache_config_defaults(struct fb_cache_config *config);
@@ -164,6 +165,13 @@ FB_MUST_CHECK bool fb_cache_disk_speed(const struct fb_cache *cache, unsigned di
 struct fb_store *fb_cache_store(struct fb_cache *cache);
 struct fb_files *fb_cache_files(struct fb_cache *cache);
 struct fb_metrics *fb_cache_metrics(struct fb_cache *cache);
+
+/* Bytes that doors hold for requests under way which pass the cache by: written ones, and read ones
+ * of files that change. All doors share what --memory has for them; when that is used up, they take
+ * no more in until some were given back. */
+void fb_cache_door_take(struct fb_cache *cache, uint64_t bytes);
+void fb_cache_door_give(struct fb_cache *cache, uint64_t bytes);
+bool fb_cache_door_full(struct fb_cache *cache);
 
 /* ---- volumes: a source attached to the cache ---- */
 
@@ -273,9 +281,10 @@ struct fb_read {
     uint64_t offset;
     uint32_t length; /* at most FB_READ_MAX */
     uint8_t door;
-    bool may_wait; /* the calling thread may wait for a medium: quicker for one read at a time */
-    bool early;    /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
-    bool park;     /* with early: what finds no room waits a while in its buffer */
+    /* Not NULL: the calling thread may wait for a medium, quicker for one read at a time. */
+    struct fb_meanwhile *meanwhile;
+    bool early; /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
+    bool park;  /* with early: what finds no room waits a while in its buffer */
     _Atomic bool
         *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_read *read);
@@ -392,6 +401,8 @@ struct fb_model_view {
     int64_t trained_wall_ns; /* 0: not since the start */
     int64_t train_ns;        /* what the last training took, and the last ranking; 0: none yet */
     int64_t rank_ns;
+    uint64_t rows;   /* that it trained with */
+    uint32_t ranked; /* segments */
     uint64_t bytes;
     double importance[FB_REUSE_FEATURES]; /* shares of 1 */
     struct fb_reuse_quality quality;

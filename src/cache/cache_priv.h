@@ -48,6 +48,7 @@
 #define FB_FORGET_BUCKETS 1024u
 #define FB_ACCESS_RINGS   4u
 #define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
+#define FB_ACCESS_SPARE   4096u /* of them, which hits in memory leave to what had to wait */
 #define FB_VOLUMES_MAX    256u
 #define FB_AHEAD_SLOTS    64u
 #define FB_TICK_NS        100000000LL /* between rounds of the background thread */
@@ -75,6 +76,8 @@ struct fb_cache {
     struct fb_list waiting; /* reads that wait for buffers */
     struct fb_list volumes;
 
+    _Atomic uint64_t door_bytes; /* of requests that pass the cache by */
+
     struct fb_mutex meta_lock;
     struct fb_list lookups[FB_LOOKUP_BUCKETS];
 
@@ -92,6 +95,7 @@ struct fb_cache {
     _Atomic int64_t drop_logged_ns; /* for fb_log_limited() */
     _Atomic int64_t busy_until_ns;  /* disks were waited for in vain: nobody waits again before */
     struct fb_mutex admit_lock;
+    int64_t displace_ns; /* under it: nothing of others goes for a plan's before */
     struct fb_tier_place places[FB_TIERS_MAX];
 
     struct fb_access_ring *rings[FB_ACCESS_RINGS];
@@ -102,7 +106,8 @@ struct fb_cache {
     struct fb_steer *steer;
     struct fb_epochs *epochs;
     struct fb_learn *learn;
-    uint64_t watched; /* accesses, the background thread's */
+    uint64_t watched;      /* accesses, the background thread's, */
+    int64_t rest_until_ns; /* as is when it takes records again */
     struct fb_dirs *dirs;
     struct fb_bring *bring;
     struct fb_near *near;
@@ -119,7 +124,10 @@ struct fb_cache {
     unsigned looks_wanted;
     bool watch_stop;
     bool watch_running;
+    bool floor_running;
     pthread_t watch;
+    pthread_t floor;
+    struct fb_cond floor_cond;
 };
 
 /* See pipe.c. */
@@ -245,8 +253,10 @@ void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 /* Bytes of DRAM that no segment has. */
 uint64_t fb_place_dram_free(struct fb_cache *cache);
 /* Makes so much of DRAM free, by what nobody needs there any more, then by what came first, then by
- * what was kept; 0: only the first. */
-void fb_place_clear(struct fb_cache *cache, uint64_t bytes);
+ * what was kept; 0: only the first. What is due stays there: segments half empty become fewer.
+ * `is_due` may be NULL; it has a reference to the item's file, and the admit lock is held. */
+typedef bool fb_place_due_fn(void *arg, const struct fb_item *item);
+void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg);
 /* An item was read and is of no use in DRAM for long: it stays below or moves there if its stream
  * keeps it. Where there is no room below it stays, beside others of its kind, which may take
  * `kept_bytes`. The caller holds a reference. */
@@ -316,7 +326,12 @@ void fb_watch_stop(struct fb_cache *cache);
 static inline void fb_cache_note(struct fb_cache *cache, unsigned thread,
                                  const struct fb_access *access)
 {
-    fb_access_push(cache->rings[thread % FB_ACCESS_RINGS], access);
+    struct fb_access_ring *ring = cache->rings[thread % FB_ACCESS_RINGS];
+
+    if (access->outcome == FB_ACCESS_MEMORY && fb_access_full(ring, FB_ACCESS_SPARE))
+        fb_access_drop(ring);
+    else
+        fb_access_push(ring, access);
 }
 
 #endif

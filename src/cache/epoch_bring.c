@@ -317,16 +317,32 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     return dram - fb_min_u64(dram, way + used - fb_min_u64(used, ours));
 }
 
-/* What DRAM has for what comes, beside what is kept there, by other plans perhaps. */
-static uint64_t way_bytes(const struct fb_epochs *e)
+/* What DRAM has beside what is kept there, by other plans perhaps. */
+static uint64_t left_bytes(const struct fb_epochs *e)
 {
     const struct fb_cache *cache = e->cache;
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t kept =
         fb_store_planned_bytes(cache->store, 0) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
 
-    return fb_max_u64(dram / WAY_SHARE,
-                      fb_min_u64(fb_epochs_room(cache), dram - fb_min_u64(kept, dram)));
+    return fb_max_u64(dram / WAY_SHARE, dram - fb_min_u64(kept, dram));
+}
+
+/* What is to be free, for files under way. */
+static uint64_t free_bytes(const struct fb_epochs *e, const struct fb_planned *p)
+{
+    const struct fb_cache *cache = e->cache;
+    uint64_t most = fb_min_u64(fb_epochs_room(cache), left_bytes(e)) / 2;
+
+    return fb_min_u64(most, fb_planned_mean_bytes(p) * DEPTH_MAX +
+                                SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+}
+
+/* Most that may wait for its readers. With what is kept and what is to be free it fits into DRAM:
+ * else room would be made for what comes later by what is wanted next. */
+static uint64_t ahead_bytes(const struct fb_epochs *e, const struct fb_planned *p)
+{
+    return fb_min_u64(fb_epochs_room(e->cache), left_bytes(e) - free_bytes(e, p));
 }
 
 static void set_rate(struct fb_planned *p, int64_t now_ns)
@@ -344,7 +360,7 @@ static void set_rate(struct fb_planned *p, int64_t now_ns)
 static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p, unsigned share)
 {
     uint64_t mean = fb_planned_mean_bytes(p);
-    uint64_t most = way_bytes(e) / share / mean;
+    uint64_t most = ahead_bytes(e, p) / share / mean;
     uint64_t window = (uint64_t)(p->rate * (double)WINDOW_NS / FB_NS_PER_S);
     uint32_t buckets = fb_epoch_log_buckets(p);
 
@@ -356,15 +372,31 @@ static uint64_t window_of(const struct fb_epochs *e, const struct fb_planned *p,
     return fb_max_u64(1, fb_min_u64(most, fb_max_u64(window, WINDOW_MIN / mean)));
 }
 
+/* It was brought for one of the plans, and nobody has read it yet. */
+static bool is_due(void *arg, const struct fb_item *item)
+{
+    const struct fb_epochs *e = arg;
+    uint16_t source = fb_files_source(e->cache->files, item->file);
+    size_t len;
+    const char *path = fb_files_path(e->cache->files, item->file, &len);
+    uint32_t number;
+
+    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+        const struct fb_planned *p = e->working[i];
+
+        if (p && p->source == source && fb_planned_number(p, path, len, &number) &&
+            fb_follow_is_due(p->follow, number, 0))
+            return true;
+    }
+    return false;
+}
+
 static void make_room(struct fb_epochs *e, const struct fb_planned *p)
 {
-    struct fb_cache *cache = e->cache;
-    uint64_t want =
-        fb_planned_mean_bytes(p) * DEPTH_MAX + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+    uint64_t want = free_bytes(e, p);
 
-    want = fb_min_u64(want, way_bytes(e) / 2);
-    if (fb_place_dram_free(cache) < want)
-        fb_place_clear(cache, want);
+    if (fb_place_dram_free(e->cache) < want)
+        fb_place_clear(e->cache, want, is_due, e);
 }
 
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)

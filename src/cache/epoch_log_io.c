@@ -36,7 +36,7 @@ static void load(struct fb_epoch_log *log, uint32_t segment, uint8_t *memory)
     uint64_t want = log->segment_bytes + 2 * cache->budget.dram_segment_bytes;
 
     if (fb_place_dram_free(cache) < want)
-        fb_place_clear(cache, want);
+        fb_place_clear(cache, want, NULL, NULL);
     if (fb_store_load(cache->store, segment, memory, promote, &l) < 0)
         return; /* its readers fetch what they need themselves */
     fb_metric_add(&cache->metrics, FB_CM_LOG_LOADS, 1);

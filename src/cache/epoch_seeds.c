@@ -27,6 +27,7 @@
 #define IDLE_NS      (500 * FB_NS_PER_MS)
 #define STEP_SEEDS   (UINT64_C(1) << 18)
 #define NICE         10
+#define PATIENCE_NS  (5 * FB_NS_PER_S) /* how long a short search takes idle time alone */
 #define UNWANTED_NS  (5 * FB_NS_PER_S) /* nobody waited for so long: a long search ends */
 #define REST         3                 /* times as long as a step of a long search takes */
 #define REST_MAX_NS  (50 * FB_NS_PER_MS)
@@ -83,7 +84,9 @@ struct fb_seeds {
     struct fb_cond cond;
     struct reader readers[READERS_MAX];
 
-    struct failed failed[FAILED_MAX]; /* the thread's, as the rest */
+    bool may_idle;    /* the thread's, as the rest: it can come back from idle time */
+    int64_t hurry_ns; /* from then on it competes */
+    struct failed failed[FAILED_MAX];
     unsigned failed_at;
     struct known known[KNOWN_MAX];
     unsigned known_at;
@@ -333,8 +336,10 @@ static int dataset_list(struct dataset *d)
 
 static struct fb_seed_search *search_new(const struct dataset *d, uint64_t limit)
 {
-    struct fb_seed_config config = {
-        .order_count = d->orders, .seed_limit = limit, .level = fb_scan_best()};
+    struct fb_seed_config config = {.order_count = d->orders,
+                                    .seed_limit = limit,
+                                    .any_worker = limit > FB_SEED_SMALL,
+                                    .level = fb_scan_best()};
 
     for (unsigned o = 0; o < d->orders; o++)
         config.counts[o] = fb_names_count(d->names[o]);
@@ -372,6 +377,57 @@ static int may_go_on(struct fb_seeds *s, uint64_t limit)
     return 0;
 }
 
+/* ---- idle time ---- */
+
+static bool set_idle(bool idle)
+{
+    return pthread_setschedparam(pthread_self(), idle ? SCHED_IDLE : SCHED_OTHER,
+                                 &(struct sched_param){0}) == 0;
+}
+
+static void *try_idle(void *arg)
+{
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    *(bool *)arg = set_idle(true) && set_idle(false);
+    return NULL;
+}
+
+/* Whether a thread of ours that takes idle time may do otherwise again: an ordinary user's may not,
+ * mostly. Another one finds out. */
+static bool comes_back(void)
+{
+    bool able = false;
+    pthread_t thread;
+
+    if (fb_thread_start(&thread, "fb-seeds-try", try_idle, &able) == 0)
+        pthread_join(thread, NULL);
+    return able;
+}
+
+/* Who reads needs the processor more, and needs it at once: a thread that is only nice may finish
+ * its slice first. So a search takes what nobody else wants, and where there is too little of that,
+ * a short one competes after a while, nicely. A long one takes a minute or more, and never does.
+ * Only what holds no lock may wait for idle time; who could not come back from it rests instead. */
+static void compete(struct fb_seeds *s, bool may)
+{
+    if (s->may_idle)
+        (void)set_idle(!may);
+}
+
+static void rest_of_step(struct fb_seeds *s, uint64_t limit, int64_t start_ns)
+{
+    int64_t now_ns = fb_now_ns();
+
+    if (limit > FB_SEED_SMALL) {
+        fb_sleep_ns((int64_t)fb_min_u64((uint64_t)(REST * (now_ns - start_ns)), REST_MAX_NS));
+    } else if (now_ns > s->hurry_ns) {
+        s->hurry_ns = FB_NEVER_NS;
+        compete(s, true);
+    } else if (!s->may_idle && s->hurry_ns != FB_NEVER_NS) {
+        fb_sleep_ns((int64_t)fb_min_u64((uint64_t)(now_ns - start_ns), REST_MAX_NS));
+    }
+}
+
 /* Whether the process reads by a seed; then it is in *ret_belief. `last`: NULL, or what is believed
  * of another. */
 static bool understand(struct dataset *d, const struct taken *t, const struct fb_seed_belief *last,
@@ -391,9 +447,7 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
             rc = may_go_on(d->seeds, limit);
             if (rc == 0)
                 rc = fb_seed_search_step(search, STEP_SEEDS);
-            if (limit > FB_SEED_SMALL)
-                fb_sleep_ns(
-                    (int64_t)fb_min_u64((uint64_t)(REST * (fb_now_ns() - start_ns)), REST_MAX_NS));
+            rest_of_step(d->seeds, limit, start_ns);
         }
     }
     if (rc >= 0 && fb_seed_search_state(search) == FB_SEED_BELIEVED) {
@@ -418,7 +472,7 @@ static int plan_rank(struct dataset *d, const struct crowd *c, uint32_t rank)
     struct fb_error err = {""};
     uint64_t batch = 0;
     uint32_t workers = 0;
-    const struct fb_seed_belief *first = NULL;
+    const struct fb_seed_belief *first = NULL, *known = NULL;
     struct fb_names *names;
 
     for (unsigned i = 0; i < c->count; i++) {
@@ -430,9 +484,15 @@ static int plan_rank(struct dataset *d, const struct crowd *c, uint32_t rank)
         workers++;
         if (b->start > 0 && (batch == 0 || b->start < batch))
             batch = b->start;
+        known = b->batch > 0 ? b : known;
     }
     if (!first)
         return 0;
+    /* Who has begun a second batch has shown both; the others show where they begin. */
+    if (known) {
+        batch = known->batch;
+        workers = known->workers;
+    }
     order.spec.shuffle = first->shuffle;
     order.spec.first_epoch = first->epoch;
     order.spec.split = (struct fb_split){.world = first->world,
@@ -615,7 +675,7 @@ static void understand_all(struct dataset *d, const struct taken *taken, unsigne
 
         crowd->count += found;
         again[i] = !found && crowd->count == 0;
-        /* A long search is for the lowest number, which worker 0 has. */
+        /* A long search is for the lowest number, which worker 0 has; and any worker will do. */
         if (limit > FB_SEED_SMALL && crowd->count == 0)
             return;
     }
@@ -640,14 +700,15 @@ static void search(struct fb_seeds *s, struct dataset *d)
         fb_mutex_unlock(&s->lock);
         rc = dataset_list(d);
     }
+    s->may_idle = comes_back();
+    s->hurry_ns = fb_now_ns() + PATIENCE_NS;
+    compete(s, false);
     if (rc == 0)
         understand_all(d, taken, count, FB_SEED_SMALL, crowd);
-    if (rc == 0 && crowd->count == 0) {
-        /* This takes a minute or more of CPU: only what nobody else wants of one. */
-        (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){0});
+    compete(s, false);
+    if (rc == 0 && crowd->count == 0)
         understand_all(d, taken, count, FB_SEED_ALL, crowd);
-        (void)pthread_setschedparam(pthread_self(), SCHED_OTHER, &(struct sched_param){0});
-    }
+    compete(s, true);
     if (rc == 0 && crowd->count > 0) {
         note_known(s, d, &crowd->beliefs[0]);
         plan_all(d, crowd);

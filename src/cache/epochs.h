@@ -30,8 +30,10 @@
 struct fb_epochs;
 
 FB_MUST_CHECK int fb_epochs_create(struct fb_cache *cache, struct fb_epochs **ret_epochs);
-/* All volumes are detached. Takes NULL. */
-void fb_epochs_destroy(struct fb_epochs *epochs);
+/* All volumes are detached, and the store is still open: there are no plans any more, but it may be
+ * asked about them. Takes NULL. */
+void fb_epochs_stop(struct fb_epochs *epochs);
+void fb_epochs_destroy(struct fb_epochs *epochs); /* takes NULL */
 
 /* Memory that plans may take, of so much in all. */
 uint64_t fb_epochs_bytes(uint64_t memory_bytes);
@@ -47,6 +49,10 @@ bool fb_epochs_are_followed(const struct fb_epochs *epochs);
 /* Whether a plan for something of that source is read: there is nothing to guess. Now and then it
  * is one for another source. */
 bool fb_epochs_foretell(const struct fb_epochs *epochs, uint16_t source);
+
+/* Any thread, any lock held: whether a file below a source is of a data set that a plan was read of
+ * lately. What is kept of it is the plan's affair, and no stream's. Now and then it is not. */
+bool fb_epochs_own(const struct fb_epochs *epochs, uint16_t source, const char *path, size_t len);
 
 /* A volume has come: there may be plans for it from before a restart. */
 void fb_epochs_attached(struct fb_epochs *epochs);

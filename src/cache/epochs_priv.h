@@ -1,7 +1,8 @@
 /*
  * cache/epochs_priv.h - what the files of epochs.h share.
  *
- *     epochs.c        the table of plans, the thread, accesses
+ *     epochs.c        the thread, accesses
+ *     epoch_plans.c   the table of plans
  *     epoch_bring.c   files on their way into DRAM
  *     epoch_file.c    plans over a restart
  *     epoch_seeds.c   plans that nobody told
@@ -72,6 +73,7 @@ struct fb_epochs {
     _Atomic unsigned count;    /* of plans */
     _Atomic bool followed;     /* some of them are read just now */
     _Atomic uint64_t foretold; /* a bit for each of their sources, by its number modulo 64 */
+    _Atomic uint64_t owned[FB_PLANS_MAX]; /* directories of those read lately: hash, length + 1 */
 
     struct fb_mutex lock; /* FB_RANK_EPOCHS: guards what is below */
     struct fb_cond cond;
@@ -89,11 +91,29 @@ struct fb_epochs {
     struct fb_seeds *seeds;   /* NULL: nothing is searched */
     struct fb_epoch_log *log; /* NULL: nothing is laid out */
 
-    struct fb_access *accesses; /* the thread's, 2 * FB_EPOCHS_QUEUE */
-    struct fb_access *sorted;   /* as many */
+    struct fb_access *accesses;               /* the thread's, 2 * FB_EPOCHS_QUEUE */
+    struct fb_access *sorted;                 /* as many */
+    struct fb_planned *working[FB_PLANS_MAX]; /* the plans that it knows of */
     uint32_t *order;
     uint32_t held; /* of them, not yet looked at */
 };
+
+/* Under the lock, all three: the thread has something to do; a plan leaves its place in the table;
+ * it ends for good, and is not there after a restart, either. */
+static inline void fb_epochs_signal(struct fb_epochs *e) FB_REQUIRES(&e->lock)
+{
+    e->woken = true;
+    fb_cond_signal(&e->cond);
+}
+
+void fb_epochs_retire(struct fb_epochs *e, unsigned number) FB_REQUIRES(&e->lock);
+void fb_epochs_end(struct fb_epochs *e, unsigned number) FB_REQUIRES(&e->lock);
+
+/* A plan that nobody uses any more. Takes NULL. */
+void fb_planned_free(struct fb_planned *p);
+
+/* The thread: takes up the saved plans whose source is there. */
+void fb_epochs_resume(struct fb_epochs *e);
 
 /* Begins to bring what the plan's readers want next; returns how many files. `share`: how many
  * plans divide DRAM among them. */

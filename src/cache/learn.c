@@ -1,6 +1,7 @@
 #include "cache/learn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 #define SAVE_EVERY_NS  (60 * FB_NS_PER_S)
 #define READERS        256u /* sequential readers that are told apart */
 #define NICE           5
-#define HOLDER_MASK    0xffu
+#define TIME_SHIFT     16
 #define MODEL_BYTES    (4ULL << 20)
 
 /* Where the last read of an item ended. */
@@ -41,7 +42,7 @@ struct fb_learn {
     bool stop;
     bool running;
     pthread_t thread;
-    _Atomic uint32_t now; /* requests, for fb_learn_fresh() */
+    _Atomic uint16_t now; /* the model's time, for fb_learn_fresh() */
 
     /* The background thread's. */
     struct reader readers[READERS];
@@ -49,12 +50,14 @@ struct fb_learn {
     int64_t log_ns; /* of the last record */
 
     /* Of who trains. */
-    int dir_fd;
+    int dir_fd;      /* -1: what is learned ends with the cache */
+    int home_fd;     /* the same where no tier has a directory, else -1; ours to close */
     int64_t save_ns; /* not before */
     unsigned saved;  /* trainings when it was saved */
     _Atomic int64_t trained_wall_ns;
     _Atomic int64_t train_ns; /* the last one */
     _Atomic int64_t rank_ns;
+    _Atomic uint32_t ranked_groups;
 };
 
 /* The file: this, then what fb_reuse_save() writes. */
@@ -72,13 +75,20 @@ static_assert(sizeof(struct model_head) == 24, "on disk");
 
 /* ---- over a restart ---- */
 
-static int first_dir(struct fb_cache *cache)
+static void find_dir(struct fb_learn *learn)
 {
-    int fd = -1;
+    struct fb_cache *cache = learn->cache;
 
-    for (unsigned t = 0; t < fb_store_tiers(cache->store) && fd < 0; t++)
-        fd = fb_tier_dir_fd(fb_store_tier(cache->store, t));
-    return fd;
+    learn->dir_fd = learn->home_fd = -1;
+    for (unsigned t = 0; t < fb_store_tiers(cache->store) && learn->dir_fd < 0; t++)
+        learn->dir_fd = fb_tier_dir_fd(fb_store_tier(cache->store, t));
+    if (learn->dir_fd >= 0 || !cache->config.home)
+        return;
+    learn->home_fd = open(cache->config.home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (learn->home_fd < 0)
+        fb_log_warn("what is learned about reuse will not be kept: cannot open %s: %s",
+                    cache->config.home, fb_strerror(-errno));
+    learn->dir_fd = learn->home_fd;
 }
 
 static bool head_good(const char *bytes, size_t size)
@@ -178,13 +188,26 @@ static void train(struct fb_learn *learn)
 
 /* ---- ranking ---- */
 
-/* What is held by a stream that holds nothing any more is as good as new. */
-static struct fb_reuse_meta meta_of(const struct fb_learn *learn, const struct fb_use *use)
+/* The upper half of an item's time is the model's, so that the index compares it as it wraps; the
+ * lowest byte is the stream that holds the item. */
+static struct fb_use use_of(const struct fb_reuse_meta *meta, uint8_t holder)
 {
-    bool lapsed = use->history == FB_REUSE_HELD &&
-                  !fb_steer_holds(learn->cache->steer, (uint8_t)(use->last & HOLDER_MASK));
+    return (struct fb_use){(uint32_t)meta->last << TIME_SHIFT | holder, meta->history};
+}
 
-    return (struct fb_reuse_meta){use->last, lapsed ? FB_REUSE_FRESH : use->history};
+static struct fb_reuse_meta meta_of(const struct fb_use *use)
+{
+    return (struct fb_reuse_meta){(uint16_t)(use->last >> TIME_SHIFT), use->history};
+}
+
+/* What is held by a stream that holds nothing any more is as good as new. */
+static struct fb_reuse_meta held_meta_of(const struct fb_learn *learn, const struct fb_use *use)
+{
+    struct fb_reuse_meta meta = meta_of(use);
+
+    if (meta.history == FB_REUSE_HELD && !fb_steer_holds(learn->cache->steer, (uint8_t)use->last))
+        meta.history = FB_REUSE_FRESH;
+    return meta;
 }
 
 struct looked {
@@ -202,7 +225,7 @@ static void look(void *arg, uint64_t key, uint32_t length, const struct fb_use *
     if (l->count == FB_GROUPS_SAMPLE)
         return;
     l->length[l->count] = length;
-    l->meta[l->count++] = meta_of(l->learn, use);
+    l->meta[l->count++] = held_meta_of(l->learn, use);
 }
 
 /* False: it is on its way out. */
@@ -229,7 +252,7 @@ static void rank(struct fb_learn *learn, unsigned tier)
     struct fb_ranking r = {.group = fb_alloc_array(max + 1, sizeof *r.group)};
     struct fb_ranked_group *old;
     int64_t begin_ns = fb_now_ns();
-    uint32_t count;
+    uint32_t count, ranked;
 
     if (!infos || !r.group) {
         fb_mutex_lock(&learn->lock);
@@ -246,6 +269,7 @@ static void rank(struct fb_learn *learn, unsigned tier)
             r.group[r.count++] = g;
     }
     fb_ranking_sort(&r, FB_GROUPS_RERANK, FB_GROUPS_MERGE);
+    ranked = r.count;
     fb_mutex_lock(&learn->lock);
     old = learn->rankings[tier].group;
     learn->rankings[tier] = r;
@@ -253,6 +277,7 @@ static void rank(struct fb_learn *learn, unsigned tier)
     fb_mutex_unlock(&learn->lock);
     free(old);
     atomic_store_explicit(&learn->rank_ns, fb_now_ns() - begin_ns, memory_order_relaxed);
+    atomic_store_explicit(&learn->ranked_groups, ranked, memory_order_relaxed);
     fb_metric_add(&cache->metrics, FB_CM_RANKINGS, 1);
     fb_metric_add(&cache->metrics, FB_CM_RANK_US, (uint64_t)(fb_now_ns() - begin_ns) / 1000);
 }
@@ -362,7 +387,7 @@ int fb_learn_create(struct fb_cache *cache, bool learns, struct fb_learn **ret_l
     if (rc < 0)
         return rc;
     learn->cache = cache;
-    learn->dir_fd = first_dir(cache);
+    find_dir(learn);
     fb_mutex_init(&learn->lock, FB_RANK_LEARN);
     fb_cond_init(&learn->cond);
     if (learns)
@@ -414,6 +439,8 @@ void fb_learn_destroy(struct fb_learn *learn)
     for (unsigned t = 0; t < FB_TIERS_MAX; t++)
         free(learn->rankings[t].group);
     fb_reuse_destroy(learn->reuse);
+    if (learn->home_fd >= 0)
+        close(learn->home_fd);
     fb_cond_destroy(&learn->cond);
     fb_mutex_destroy(&learn->lock);
     free(learn);
@@ -457,7 +484,7 @@ static void write_log(struct fb_learn *learn, const struct fb_access *access, ui
 static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32_t size, bool hit,
                                    const struct fb_use *use)
 {
-    struct fb_reuse_meta meta = {use->last, use->history};
+    struct fb_reuse_meta meta = meta_of(use);
 
     fb_mutex_lock(&learn->lock);
     if (hit)
@@ -467,19 +494,20 @@ static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32
     /* Relaxed: a clock that may be a little late. */
     atomic_store_explicit(&learn->now, fb_reuse_now(learn->reuse), memory_order_relaxed);
     fb_mutex_unlock(&learn->lock);
-    return (struct fb_use){meta.last, meta.history};
+    return use_of(&meta, 0);
 }
 
-/* Of an item that the model has no say in. Held: the low byte of its time is by whom. */
+/* Of an item that the model has no say in. */
 static struct fb_use use_by(struct fb_learn *learn, const struct fb_rule *rule)
 {
-    uint32_t now = atomic_load_explicit(&learn->now, memory_order_relaxed);
+    struct fb_reuse_meta meta = {
+        .last = atomic_load_explicit(&learn->now, memory_order_relaxed),
+        .history = rule->is_pinned             ? FB_REUSE_PINNED
+                   : fb_keep_holds(rule->keep) ? FB_REUSE_HELD
+                                               : FB_REUSE_FRESH,
+    };
 
-    if (rule->is_pinned)
-        return (struct fb_use){now, FB_REUSE_PINNED};
-    if (fb_keep_holds(rule->keep))
-        return (struct fb_use){(now & ~HOLDER_MASK) | rule->stream, FB_REUSE_HELD};
-    return (struct fb_use){now, FB_REUSE_FRESH};
+    return use_of(&meta, meta.history == FB_REUSE_HELD ? rule->stream : 0);
 }
 
 void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access,
@@ -518,7 +546,10 @@ void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access,
 
 struct fb_use fb_learn_fresh(struct fb_learn *learn)
 {
-    return (struct fb_use){atomic_load_explicit(&learn->now, memory_order_relaxed), FB_REUSE_FRESH};
+    const struct fb_reuse_meta meta = {atomic_load_explicit(&learn->now, memory_order_relaxed),
+                                       FB_REUSE_FRESH};
+
+    return use_of(&meta, 0);
 }
 
 /* Asks for the next ranking where this one has served; true: it should have been here by now. */
@@ -573,7 +604,7 @@ void fb_learn_split(struct fb_learn *learn, struct fb_merge_item *items, const s
 {
     fb_mutex_lock(&learn->lock);
     for (size_t i = 0; i < count; i++) {
-        struct fb_reuse_meta meta = meta_of(learn, &uses[items[i].no]);
+        struct fb_reuse_meta meta = held_meta_of(learn, &uses[items[i].no]);
 
         items[i].score = fb_reuse_score(learn->reuse, &meta, items[i].size);
     }
@@ -583,7 +614,7 @@ void fb_learn_split(struct fb_learn *learn, struct fb_merge_item *items, const s
 
 void fb_learn_gone(struct fb_learn *learn, const struct fb_item *item)
 {
-    struct fb_reuse_meta meta = {item->use.last, item->use.history};
+    struct fb_reuse_meta meta = meta_of(&item->use);
     uint64_t hash = item_hash(fb_files_identity(learn->cache->files, item->file), item->block);
 
     if (fb_reuse_is_mark(meta.history))
@@ -606,6 +637,7 @@ bool fb_cache_model(struct fb_cache *cache, struct fb_model_view *ret_view)
     v.trainings = fb_reuse_trainings(learn->reuse);
     v.requests = fb_reuse_requests(learn->reuse);
     v.trained_at = fb_reuse_trained_at(learn->reuse);
+    v.rows = fb_reuse_rows(learn->reuse);
     v.bytes = fb_reuse_bytes(learn->reuse);
     fb_reuse_importance(learn->reuse, v.importance);
     fb_reuse_quality(learn->reuse, &v.quality);
@@ -613,6 +645,7 @@ bool fb_cache_model(struct fb_cache *cache, struct fb_model_view *ret_view)
     v.trained_wall_ns = atomic_load_explicit(&learn->trained_wall_ns, memory_order_relaxed);
     v.train_ns = atomic_load_explicit(&learn->train_ns, memory_order_relaxed);
     v.rank_ns = atomic_load_explicit(&learn->rank_ns, memory_order_relaxed);
+    v.ranked = atomic_load_explicit(&learn->ranked_groups, memory_order_relaxed);
     *ret_view = v;
     return true;
 }

@@ -8,7 +8,7 @@
  * streams that keep by a rule of their own (uniform, cycle) do not teach the model anything; what
  * they read is marked as held by them, and goes last for as long as they do: one window of a skewed
  * stream that looks random must not fill the cache for good. So do pinned items. What the model
- * remembers of an item is the 5 bytes that its entry in the index has anyway (struct fb_use).
+ * remembers of an item is 3 of the 5 bytes that its entry in the index has anyway (struct fb_use).
  *
  * Threads: watch() is the background thread's. Training and ranking run on a thread of their own,
  * of low priority (without one, in tick()). Those who make room, whom no reader waits for, use the
@@ -16,9 +16,9 @@
  * late, they rank themselves. The lock (FB_RANK_LEARN) is held for some milliseconds at most, when
  * a training is prepared.
  *
- * The model is kept in the file `model` of the first persistent directory, at most once a minute
- * and when the cache is closed. One that is damaged, or of another version or size of cache, is
- * forgotten: learning begins anew.
+ * The model is kept in the file `model` of the first tier's directory, of a cache in DRAM alone in
+ * its home, at most once a minute and when the cache is closed. One that is damaged, or of another
+ * version or size of cache, is forgotten: learning begins anew.
  */
 #ifndef FB_CACHE_LEARN_H
 #define FB_CACHE_LEARN_H
@@ -30,7 +30,7 @@
 
 struct fb_learn;
 
-/* Memory that it takes, beside 12 bytes of ghosts for each item: these are within the 64 that are
+/* Memory that it takes, beside 2 bytes of ghosts for each item: these are within the 64 that are
  * planned for an item of the index, which takes 51 of them. */
 uint64_t fb_learn_bytes(void);
 

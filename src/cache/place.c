@@ -81,6 +81,9 @@ int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item 
                 return -EBUSY;
             fb_store_wait_writes(cache->store, until_ns);
         } else if (rc == FB_STORE_FULL) {
+            /* A disk that has failed may still be read: nothing is gained by emptying it. */
+            if (fb_tier_broken(fb_store_tier(cache->store, tier)))
+                return -EIO;
             rc = make_room(cache, tier, until_ns);
             if (rc < 0)
                 return rc;
@@ -112,6 +115,16 @@ static void leave(struct fb_cache *cache, const struct fb_item *item)
         fb_learn_gone(cache->learn, item);
 }
 
+/* Into the first tier below that needs no eviction for it. */
+static int append_below(const struct fb_demotion *d, const struct fb_item *item)
+{
+    int rc = FB_TIER_FULL;
+
+    for (unsigned t = d->tier + 1; t < fb_store_tiers(d->cache->store) && rc != 0; t++)
+        rc = fb_place_append_into_room(d->cache, t, item, d->until_ns);
+    return rc;
+}
+
 /* Whether the item has a place below now. With the admit lock held. */
 static bool send_down(struct fb_demotion *d, const struct fb_victim *victim) FB_NO_TSA
 {
@@ -126,7 +139,7 @@ static bool send_down(struct fb_demotion *d, const struct fb_victim *victim) FB_
         item.data = fb_victim_data(victim);
     if (!item.data)
         return false;
-    rc = d->only_into_room ? fb_place_append_into_room(cache, d->tier + 1, &item, d->until_ns)
+    rc = d->only_into_room ? append_below(d, &item)
                            : fb_place_append(cache, d->tier + 1, &item, d->until_ns);
     /* Lost for want of patience. */
     if (rc != 0 && d->until_ns == FB_NO_PATIENCE_NS)
@@ -149,15 +162,6 @@ void fb_place_demote(void *arg, const struct fb_victim *victim) FB_NO_TSA
 
 /* ---- what stays ---- */
 
-/* Segments that are being emptied, and copies of the items that stay. */
-struct parting {
-    struct fb_demotion down;
-    const uint64_t *stays; /* keys, in order */
-    size_t stay_count;
-    bool lower; /* there is a tier below */
-    struct fb_list kept;
-};
-
 struct kept {
     struct fb_list link;
     struct fb_item item;
@@ -172,19 +176,20 @@ static int by_key(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-static bool must_stay(const struct parting *p, const struct fb_item *item)
+static bool must_stay(const struct fb_parting *p, const struct fb_item *item)
 {
     uint64_t key = fb_item_key(item->file, item->block);
     struct fb_steer *steer = p->down.cache->steer;
 
     if (p->stay_count > 0 && bsearch(&key, p->stays, p->stay_count, sizeof key, by_key))
         return true;
+    if (p->yielding && !fb_steer_yields(steer, item->file))
+        return true;
     /* The last tier has nowhere to send what a user has pinned. */
     return !p->lower && fb_steer_is_pinned(steer, item->file);
 }
 
-/* False: there is no copy of it. */
-static bool copy_kept(struct parting *p, const struct fb_victim *victim)
+bool fb_place_stay(struct fb_parting *p, const struct fb_victim *victim)
 {
     const uint8_t *data = victim->item.data ? victim->item.data : fb_victim_data(victim);
     struct kept *kept = data ? malloc(sizeof *kept + victim->item.length) : NULL;
@@ -201,21 +206,19 @@ static bool copy_kept(struct parting *p, const struct fb_victim *victim)
     return true;
 }
 
-/* Called by the store as fb_place_demote() is. */
-static void part(void *arg, const struct fb_victim *victim) FB_NO_TSA
+void fb_place_part(void *arg, const struct fb_victim *victim) FB_NO_TSA
 {
-    struct parting *p = arg;
+    struct fb_parting *p = arg;
 
     if (!victim->current)
         return;
-    if (must_stay(p, &victim->item) && copy_kept(p, victim))
+    if (must_stay(p, &victim->item) && fb_place_stay(p, victim))
         return;
     if (!victim->other_copy && !(p->lower && send_down(&p->down, victim)))
         leave(p->down.cache, &victim->item);
 }
 
-/* Into the room that was just made. */
-static void put_back(struct parting *p)
+void fb_place_put_back(struct fb_parting *p)
 {
     struct fb_cache *cache = p->down.cache;
     struct fb_list *it, *tmp;
@@ -288,7 +291,7 @@ static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
 }
 
 /* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
-static int merge(struct fb_cache *cache, struct parting *p) FB_REQUIRES(&cache->admit_lock)
+static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cache->admit_lock)
 {
     unsigned tier = p->down.tier, count = 0;
     uint32_t victims[FB_GROUPS_MERGE];
@@ -309,7 +312,7 @@ static int merge(struct fb_cache *cache, struct parting *p) FB_REQUIRES(&cache->
     p->stay_count = choose(cache, &g, bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
     p->stays = g.keys;
     for (unsigned i = 0; i < count; i++) {
-        int one = fb_store_evict(cache->store, victims[i], false, part, p);
+        int one = fb_store_evict(cache->store, victims[i], false, fb_place_part, p);
 
         rc = one == 0 || rc == 0 ? 0 : one;
     }
@@ -421,12 +424,12 @@ static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uin
 /* Empties a segment of a tier, or merges some. -ENOSPC: none can go now. */
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
 {
-    struct parting p = {.down = {.cache = cache,
-                                 .tier = tier,
-                                 .until_ns = until_ns,
-                                 .now_ns = fb_now_ns(),
-                                 .evictions = atomic_load(&cache->evictions)},
-                        .lower = tier + 1 < fb_store_tiers(cache->store)};
+    struct fb_parting p = {.down = {.cache = cache,
+                                    .tier = tier,
+                                    .until_ns = until_ns,
+                                    .now_ns = fb_now_ns(),
+                                    .evictions = atomic_load(&cache->evictions)},
+                           .lower = tier + 1 < fb_store_tiers(cache->store)};
     uint32_t victim;
     int rc = -EAGAIN;
 
@@ -437,27 +440,28 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     if (rc == -EAGAIN) {
         rc = choose_one(cache, tier, p.down.now_ns, &victim);
         if (rc == 0)
-            rc = fb_store_evict(cache->store, victim, false, part, &p);
+            rc = fb_store_evict(cache->store, victim, false, fb_place_part, &p);
     } else if (rc == -EBUSY) {
         rc = 0; /* somebody else has emptied it */
     }
-    put_back(&p);
+    fb_place_put_back(&p);
     fb_store_set_aside(cache->store, tier, false);
     return rc;
 }
 
-int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment)
+int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment, bool yielding)
 {
-    struct parting p = {.down = {.cache = cache,
-                                 .tier = tier,
-                                 .now_ns = fb_now_ns(),
-                                 .evictions = atomic_load(&cache->evictions)}};
+    struct fb_parting p = {.down = {.cache = cache,
+                                    .tier = tier,
+                                    .now_ns = fb_now_ns(),
+                                    .evictions = atomic_load(&cache->evictions)},
+                           .yielding = yielding};
     int rc;
 
     fb_list_init(&p.kept);
     fb_store_set_aside(cache->store, tier, true);
-    rc = fb_store_evict(cache->store, segment, false, part, &p);
-    put_back(&p);
+    rc = fb_store_evict(cache->store, segment, false, fb_place_part, &p);
+    fb_place_put_back(&p);
     fb_store_set_aside(cache->store, tier, false);
     return rc;
 }
@@ -606,7 +610,16 @@ static int later_use(const void *a, const void *b)
     return (x->last_access_ns < y->last_access_ns) - (x->last_access_ns > y->last_access_ns);
 }
 
-/* Moves what DRAM holds into free room of the tier below, the latest used first. */
+static bool is_room_below(struct fb_cache *cache)
+{
+    bool room = false;
+
+    for (unsigned t = 1; t < fb_store_tiers(cache->store) && !room; t++)
+        room = fb_store_has_room(cache->store, t);
+    return room;
+}
+
+/* Moves what DRAM holds into free room of the tiers below, the latest used first. */
 void fb_place_save(struct fb_cache *cache, int64_t until_ns)
 {
     struct fb_demotion d = {.cache = cache,
@@ -626,7 +639,7 @@ void fb_place_save(struct fb_cache *cache, int64_t until_ns)
     count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
     qsort(p->infos, count, sizeof *p->infos, later_use);
     for (uint32_t i = 0; i < count && fb_now_ns() < until_ns; i++) {
-        if (!fb_store_has_room(cache->store, 1) ||
+        if (!is_room_below(cache) ||
             fb_store_evict(cache->store, p->infos[i].no, true, fb_place_demote, &d) < 0)
             break;
     }

@@ -13,6 +13,9 @@
 #include "cache/place_priv.h"
 
 #define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
+#define VAIN_MAX          4u                 /* segments emptied in a row, and no room by it */
+#define SAMPLE            4u                 /* items that a segment is judged by */
+#define DISPLACE_AGAIN_NS (10 * FB_NS_PER_S) /* after others had nothing that goes */
 
 static bool has_dram(const struct fb_cache *cache)
 {
@@ -39,7 +42,8 @@ static int earlier(const void *a, const void *b)
     return (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
-/* Files of a plan are worth the same below: none goes for another. */
+/* What leaves DRAM may push something out below, but for a plan's files: those are worth the same,
+ * and none goes for another. */
 static bool displaces_below(struct fb_cache *cache, uint32_t file, uint32_t bytes)
 {
     struct fb_tier *below = fb_store_tier(cache->store, 1);
@@ -49,26 +53,47 @@ static bool displaces_below(struct fb_cache *cache, uint32_t file, uint32_t byte
 }
 
 /* Called by the store as fb_place_demote() is. */
-static void let_down(void *arg, const struct fb_victim *victim)
+static void let_go(void *arg, const struct fb_victim *victim)
 {
-    struct fb_demotion *d = arg;
+    struct fb_parting *p = arg;
+    struct fb_demotion *d = &p->down;
 
-    if (victim->other_copy || !victim->current)
+    if (!victim->current ||
+        (p->is_due && p->is_due(p->due_arg, &victim->item) && fb_place_stay(p, victim)))
         return;
     /* What a user has pinned is worth waiting for. */
     d->until_ns =
         d->now_ns + (fb_steer_is_pinned(d->cache->steer, victim->item.file) ? FB_ADMIT_PATIENCE_NS
                                                                             : CLEAR_PATIENCE_NS);
-    d->only_into_room = !displaces_below(d->cache, victim->item.file, victim->item.length);
-    fb_place_demote(d, victim);
+    d->only_into_room =
+        p->lower && !displaces_below(d->cache, victim->item.file, victim->item.length);
+    fb_place_part(p, victim);
 }
 
-void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
+static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *is_due, void *arg)
+    FB_REQUIRES(&cache->admit_lock)
+{
+    struct fb_parting p = {.down = {.cache = cache,
+                                    .now_ns = fb_now_ns(),
+                                    .evictions = atomic_load(&cache->evictions)},
+                           .lower = fb_store_tiers(cache->store) > 1,
+                           .is_due = is_due,
+                           .due_arg = arg};
+    int rc;
+
+    fb_list_init(&p.kept);
+    fb_store_set_aside(cache->store, 0, true);
+    rc = fb_store_evict(cache->store, segment, true, let_go, &p);
+    fb_place_put_back(&p);
+    fb_store_set_aside(cache->store, 0, false);
+    return rc;
+}
+
+void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg)
 {
     struct fb_tier_place *p = &cache->places[0];
     bool lower = fb_store_tiers(cache->store) > 1;
-    struct fb_demotion d = {
-        .cache = cache, .now_ns = fb_now_ns(), .evictions = atomic_load(&cache->evictions)};
+    unsigned vain = 0;
     uint32_t count;
 
     if (!has_dram(cache))
@@ -82,7 +107,8 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
     }
     if (fb_place_dram_free(cache) < bytes)
         qsort(p->infos, count, sizeof *p->infos, earlier);
-    for (uint32_t i = 0; i < count && fb_place_dram_free(cache) < bytes; i++) {
+    for (uint32_t i = 0; i < count && vain < VAIN_MAX && fb_place_dram_free(cache) < bytes; i++) {
+        uint64_t before = fb_place_dram_free(cache);
         uint32_t no = p->infos[i].no;
 
         /* With nothing below, what plans have kept is all there is of it. */
@@ -90,21 +116,94 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes)
             break;
         if (p->infos[i].pinned || fb_store_is_held(cache->store, no))
             continue;
-        if ((lower ? fb_store_evict(cache->store, no, true, let_down, &d)
-                   : fb_place_empty(cache, 0, no)) < 0)
+        if (clear_one(cache, no, is_due, arg) < 0)
             break;
+        vain = fb_place_dram_free(cache) > before ? 0 : vain + 1;
     }
     fb_mutex_unlock(&cache->admit_lock);
 }
+
+/* ---- what others have below ---- */
+
+/* Items of a segment: how many were looked at, and are of the source's plans. */
+struct sample {
+    struct fb_cache *cache;
+    uint16_t source;
+    unsigned items, planned;
+};
+
+static void look_at(void *arg, uint64_t key, uint32_t length, const struct fb_use *use)
+{
+    struct sample *s = arg;
+    struct fb_version version;
+    char path[FB_PATH_MAX];
+    size_t len;
+
+    (void)length;
+    (void)use;
+    s->items++;
+    s->planned +=
+        fb_files_peek(s->cache->files, (uint32_t)(key >> 32), s->source, path, &len, &version) &&
+        fb_epochs_own(s->cache->epochs, s->source, path, len);
+}
+
+static int longer_unused(const void *a, const void *b)
+{
+    const struct fb_segment_info *x = a, *y = b;
+
+    return (x->last_access_ns > y->last_access_ns) - (x->last_access_ns < y->last_access_ns);
+}
+
+/* Empties a segment of the last tier that is mostly others', so that a plan's items get room.
+ * False: there is none. */
+static bool displace(struct fb_cache *cache, unsigned tier, uint16_t source)
+    FB_REQUIRES(&cache->admit_lock)
+{
+    struct fb_tier_place *p = &cache->places[tier];
+    uint32_t count;
+
+    if (fb_now_ns() < cache->displace_ns)
+        return false;
+    count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
+    qsort(p->infos, count, sizeof *p->infos, longer_unused);
+    for (uint32_t i = 0; i < count; i++) {
+        struct sample s = {.cache = cache, .source = source};
+        uint32_t no = p->infos[i].no;
+
+        if (p->infos[i].pinned || fb_store_is_held(cache->store, no) ||
+            fb_store_visit(cache->store, no, SAMPLE, look_at, &s) < 0 || 2 * s.planned > s.items)
+            continue;
+        if (fb_place_empty(cache, tier, no, true) == 0 && fb_store_has_room(cache->store, tier))
+            return true;
+    }
+    cache->displace_ns = fb_now_ns() + DISPLACE_AGAIN_NS;
+    return false;
+}
+
+static int append_below(struct fb_cache *cache, const struct fb_item *item)
+    FB_REQUIRES(&cache->admit_lock)
+{
+    unsigned last = fb_store_tiers(cache->store) - 1;
+    int64_t until_ns = fb_now_ns();
+    int rc = FB_STORE_FULL;
+
+    for (unsigned t = 1; t <= last && rc == FB_STORE_FULL; t++)
+        rc = fb_place_append_into_room(cache, t, item, until_ns);
+    if (rc == FB_STORE_FULL && displace(cache, last, fb_files_source(cache->files, item->file)))
+        rc = fb_place_append_into_room(cache, last, item, until_ns);
+    if (rc == FB_STORE_FULL && fb_steer_is_pinned(cache->steer, item->file))
+        rc = fb_place_append(cache, 1, item, until_ns);
+    return rc;
+}
+
+/* ---- leaving ---- */
 
 /* 0: it has a place below now, or should have none. FB_STORE_FULL: there is none for it. */
 static int move_down(struct fb_cache *cache, uint64_t key)
 {
     uint64_t evictions = atomic_load(&cache->evictions);
     struct fb_item item = {.file = (uint32_t)(key >> 32), .block = (uint32_t)key};
-    int64_t now_ns = fb_now_ns();
     struct fb_pin pin;
-    bool room = fb_store_has_room(cache->store, 1);
     int rc = fb_store_pin(cache->store, key, &pin);
 
     if (rc == FB_STORE_MISS)
@@ -113,12 +212,7 @@ static int move_down(struct fb_cache *cache, uint64_t key)
         item.length = pin.length;
         item.data = pin.data;
         fb_mutex_lock(&cache->admit_lock);
-        if (room)
-            rc = fb_place_append_into_room(cache, 1, &item, now_ns);
-        else if (displaces_below(cache, item.file, item.length))
-            rc = fb_place_append(cache, 1, &item, now_ns);
-        else
-            rc = FB_STORE_FULL;
+        rc = append_below(cache, &item);
         fb_mutex_unlock(&cache->admit_lock);
         if (rc == 0)
             (void)fb_place_take_back(cache, &item, evictions);

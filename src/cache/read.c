@@ -156,7 +156,7 @@ static void start(struct fb_read *read)
     struct fb_cache *cache = read->volume->cache;
     unsigned fetch_at = 0, medium_at = read->fetch_count;
     bool pump = read->fetch_count > 0;
-    bool alone = read->may_wait && read->piece_count == 1;
+    bool alone = read->meanwhile && read->piece_count == 1;
     bool batched = read->batched; /* the read may be gone by then */
     struct fb_volume *volume = read->volume;
 
@@ -171,7 +171,7 @@ static void start(struct fb_read *read)
                                                    .offset = piece->offset,
                                                    .length = piece->length,
                                                    .buffer = piece->buffer,
-                                                   .may_wait = alone,
+                                                   .meanwhile = alone ? read->meanwhile : NULL,
                                                    .done = medium_done};
             /* A disk that hangs keeps this thread; it must not keep the read, which may be over
              * when this returns. */
@@ -234,7 +234,7 @@ static void wait_over(struct fb_buffer_wait *wait)
     fb_list_remove(&read->link);
     fb_mutex_unlock(&cache->fetch_lock);
     read->batched = false;  /* it comes late */
-    read->may_wait = false; /* and on a thread that is not its caller's */
+    read->meanwhile = NULL; /* and on a thread that is not its caller's */
     if (read->wait_pool == cache->fetch_pool)
         want_medium_buffers(read);
     else
@@ -442,7 +442,7 @@ static void note_copy(struct fb_volume *volume, unsigned thread, const struct fb
     struct fb_access_ring *ring = volume->cache->rings[thread % FB_ACCESS_RINGS];
     struct fb_access access;
 
-    if (fb_access_full(ring)) {
+    if (fb_access_full(ring, FB_ACCESS_SPARE)) {
         fb_access_drop(ring);
         return;
     }

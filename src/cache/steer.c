@@ -14,20 +14,16 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cache/cache_priv.h"
-#include "cache/want.h"
+#include "cache/steer_priv.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "policy/brain.h"
 
-#define PLACES         16384u
 #define NODE_BYTES     1024u /* of the tree, about */
 #define NODES_MAX      10000u
 #define LOOK_EVERY_NS  (200 * FB_NS_PER_MS) /* at what the brain thinks of its streams */
 #define COUNT_EVERY_NS (2 * FB_NS_PER_S)
-#define COUNT_SHARE    50 /* of the time at most in counting: one part in so many */
-#define GONE_MAX       4096u
+#define COUNT_SHARE    50                 /* of the time at most in counting: one part in so many */
 #define LATE_NS        (10 * FB_NS_PER_S) /* accesses are known that long after they happened */
 #define OWN_SHARE      0.9                /* of a tier: who has that much finds its own there */
 #define CUT_NS         FB_ALLOC_ROUND_NS
@@ -39,48 +35,6 @@
 #define GIVE_MOST      4    /* files go for one that is due */
 #define UNDER_WAY      32   /* that many may be */
 #define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
-
-static_assert(FB_BRAIN_STREAMS <= 256, "a stream's number fits into a byte");
-
-/* What request threads see of a stream, and what belongs to its count. */
-struct stream {
-    _Atomic uint8_t keep; /* enum fb_keep */
-    _Atomic uint64_t quota_bytes;
-    _Atomic uint64_t held_bytes;
-    double due; /* items read less often are; 0: it takes no turns. Under the brain's lock */
-    uint64_t counted_bytes;
-    uint16_t source;
-    bool known; /* it was met in an access */
-    bool ended;
-    uint64_t node;       /* it was of when last looked at */
-    int64_t cut_ns;      /* not before: the first shares of a new stream are guesses */
-    int64_t measure_ns;  /* not measured again before, */
-    int64_t fill_ns;     /* nor loaded */
-    uint64_t fill_bytes; /* asked for the last time, */
-    uint64_t fill_held;  /* when it held that much */
-};
-
-/* An item that was evicted. */
-struct gone {
-    uint64_t key;
-    uint32_t stream;
-};
-
-struct fb_steer {
-    struct fb_cache *cache;
-    struct fb_mutex lock;
-    struct fb_brain *brain;
-    struct fb_prefetch_config prefetch;
-    struct fb_wants *wants;
-    int64_t now_ns;  /* of this round */
-    int64_t look_ns; /* when next */
-    int64_t count_ns;
-    struct fb_mutex gone_lock;
-    struct gone gone[GONE_MAX]; /* more are not told of: ghosts are a sample anyway */
-    unsigned gone_count;
-    struct stream streams[FB_BRAIN_STREAMS];
-    _Atomic uint64_t places[PLACES]; /* hash, with the stream's number in its low byte */
-};
 
 uint64_t fb_steer_bytes(uint64_t memory_bytes)
 {
@@ -144,6 +98,7 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     }
     steer->cache = cache;
     steer->prefetch = config.prefetch;
+    atomic_init(&steer->planned.keep, FB_KEEP_UNIFORM);
     fb_mutex_init(&steer->lock, FB_RANK_BRAIN);
     fb_mutex_init(&steer->gone_lock, FB_RANK_GONE);
     *ret_steer = steer;
@@ -175,19 +130,33 @@ static uint64_t place_hash(const struct fb_steer *steer, uint16_t source, const 
 static void publish(struct fb_steer *steer, uint64_t hash, uint32_t stream)
 {
     /* Relaxed: the word is all there is. */
-    atomic_store_explicit(&steer->places[hash % PLACES], (hash & ~0xffULL) | stream,
+    atomic_store_explicit(&steer->places[hash % FB_STEER_PLACES], (hash & ~0xffULL) | stream,
                           memory_order_relaxed);
 }
 
+/* Of a data set that a plan is read of. The caller holds a reference. */
+static bool is_planned(struct fb_steer *steer, uint32_t file)
+{
+    struct fb_files *files = steer->cache->files;
+    size_t len;
+    const char *path = fb_files_path(files, file, &len);
+
+    return fb_epochs_own(steer->cache->epochs, fb_files_source(files, file), path, len);
+}
+
 /* NULL for what no stream owns. The caller holds a reference. */
-static struct stream *stream_of(struct fb_steer *steer, uint32_t file)
+static struct fb_steer_stream *stream_of(struct fb_steer *steer, uint32_t file)
 {
     struct fb_files *files = steer->cache->files;
     size_t len;
     const char *path = fb_files_path(files, file, &len);
     uint64_t hash = place_hash(steer, fb_files_source(files, file), path, len,
                                fb_files_version(files, file)->size);
-    uint64_t word = atomic_load_explicit(&steer->places[hash % PLACES], memory_order_relaxed);
+    uint64_t word =
+        atomic_load_explicit(&steer->places[hash % FB_STEER_PLACES], memory_order_relaxed);
+
+    if (is_planned(steer, file))
+        return &steer->planned;
 
     return (word ^ hash) >> 8 == 0 && (word & 0xff) != 0 ? &steer->streams[word & 0xff] : NULL;
 }
@@ -284,17 +253,18 @@ static void note_spent(struct fb_steer *steer, const struct fb_brain_access *tol
         fb_exchange_spent(steer->cache->exchange, &spent);
 }
 
-/* The brain is told, and what it wants is asked for. */
+/* The brain is told, and what it wants is asked for. What a plan foretells it only looks at. */
 static struct fb_brain_answer tell(struct fb_steer *steer, const struct fb_brain_access *told,
-                                   bool was_there)
+                                   bool was_there, bool planned)
 {
     struct fb_brain_answer answer;
 
     fb_mutex_lock(&steer->lock);
     judge_prefetch(steer, told->key, was_there);
     fb_brain_access(steer->brain, told, &answer);
-    note_spent(steer, told, answer.stream);
-    for (unsigned i = 0; i < answer.wants; i++)
+    if (!planned)
+        note_spent(steer, told, answer.stream);
+    for (unsigned i = 0; i < answer.wants && !planned; i++)
         fb_wants_take(steer->wants, fb_brain_streams(steer->brain), &told->fact, answer.stream,
                       &answer.want[i]);
     fb_mutex_unlock(&steer->lock);
@@ -319,12 +289,14 @@ struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *ac
     struct fb_rule rule = {.keep = FB_KEEP_LRU};
     struct fb_brain_access told = {.key = access->key};
     struct fb_order order;
+    bool planned;
     size_t len;
 
     if (access->outcome == FB_ACCESS_FAILED ||
         !fb_files_peek(steer->cache->files, file, access->source, path, &len, &version) ||
         at >= version.size)
         return rule;
+    planned = fb_epochs_own(steer->cache->epochs, access->source, path, len);
     told.item_bytes = fb_min_u64(version.size - at, block_bytes);
     told.fact = (struct fb_fact){
         .time_ns = believable(access->time_ns, steer->now_ns),
@@ -341,13 +313,14 @@ struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *ac
     if (!steer->cache->config.no_patterns) {
         add_position(steer, &told.fact);
         told.pipe = fb_pipe_of(steer->cache, access->source, told.item_bytes);
-        answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED);
+        answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED, planned);
     }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
     if (fb_orders_find(steer->cache->orders, access->source, path, len, &order))
         rule = (struct fb_rule){.keep = order.keep, .is_pinned = order.pinned};
     else
-        rule = (struct fb_rule){.keep = answer.keep, .stream = (uint8_t)answer.stream};
+        rule = (struct fb_rule){.keep = planned && answer.stream ? FB_KEEP_UNIFORM : answer.keep,
+                                .stream = (uint8_t)answer.stream};
     drop_if_read(steer, &rule, access, &told);
     return rule;
 }
@@ -389,7 +362,7 @@ bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, c
 
 bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 {
-    struct stream *s = &steer->streams[stream];
+    struct fb_steer_stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
 
@@ -411,12 +384,13 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
 {
-    const struct stream *s = stream_of(steer, item->file);
-    struct gone gone = {.key = fb_item_key(item->file, item->block),
-                        .stream = s ? (uint32_t)(s - steer->streams) : 0};
+    const struct fb_steer_stream *s = stream_of(steer, item->file);
+    struct fb_steer_gone gone = {
+        .key = fb_item_key(item->file, item->block),
+        .stream = s && s != &steer->planned ? (uint32_t)(s - steer->streams) : 0};
 
     fb_mutex_lock(&steer->gone_lock);
-    if (steer->gone_count < GONE_MAX)
+    if (steer->gone_count < FB_STEER_GONE_MAX)
         steer->gone[steer->gone_count++] = gone;
     fb_mutex_unlock(&steer->gone_lock);
 }
@@ -424,7 +398,7 @@ void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
 /* Keys alone: what streams hold is counted. */
 static void tell_gone(struct fb_steer *steer)
 {
-    struct gone gone[256];
+    struct fb_steer_gone gone[256];
     unsigned count;
     uint16_t origin;
 
@@ -451,8 +425,8 @@ static void tell_gone(struct fb_steer *steer)
 
 /* Segments leave as a whole here, so a cycle cannot exchange one item for another, as the brain
  * would have it: what it fetches ahead while there is no room waits in a buffer (fetch.c). */
-static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct stream *s, uint32_t bytes,
-                        bool full)
+static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct fb_steer_stream *s,
+                        uint32_t bytes, bool full)
 {
     uint64_t quota = s ? atomic_load_explicit(&s->quota_bytes, memory_order_relaxed) : 0;
     struct fb_order order;
@@ -485,7 +459,7 @@ bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes,
 /* What keeps what it has, within its quota, is worth a place; what is read once is not. */
 bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool soon)
 {
-    struct stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = stream_of(steer, file);
     enum fb_keep keep = s ? atomic_load_explicit(&s->keep, memory_order_relaxed) : FB_KEEP_LRU;
     struct fb_order order;
 
@@ -501,7 +475,7 @@ bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool 
 
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
 {
-    struct stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = stream_of(steer, file);
     bool admits = is_worth_it(steer, file, s, bytes, full);
 
     if (s && admits)
@@ -511,13 +485,24 @@ bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool
 
 bool fb_steer_displaces(struct fb_steer *steer, uint32_t file, uint32_t bytes, uint64_t tier_bytes)
 {
-    struct stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = stream_of(steer, file);
     uint64_t most = (uint64_t)(OWN_SHARE * (double)tier_bytes);
 
     if (fb_steer_is_pinned(steer, file))
         return true;
     return s && atomic_load_explicit(&s->held_bytes, memory_order_relaxed) + bytes <= most &&
            fb_steer_admits(steer, file, bytes, true);
+}
+
+bool fb_steer_yields(struct fb_steer *steer, uint32_t file)
+{
+    const struct fb_steer_stream *s = stream_of(steer, file);
+
+    if (s == &steer->planned || fb_steer_is_pinned(steer, file))
+        return false;
+    return !s || !fb_keep_holds(atomic_load_explicit(&s->keep, memory_order_relaxed)) ||
+           atomic_load_explicit(&s->held_bytes, memory_order_relaxed) >
+               atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
 }
 
 /* ---- what streams hold ----------------------------------------------------------------------- */
@@ -527,7 +512,7 @@ static void count_file(void *arg, uint32_t file)
     struct fb_steer *steer = arg;
     struct fb_cache *cache = steer->cache;
     uint64_t bytes = (uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes;
-    struct stream *s = bytes > 0 ? stream_of(steer, file) : NULL;
+    struct fb_steer_stream *s = bytes > 0 ? stream_of(steer, file) : NULL;
     enum fb_keep keep;
 
     if (s) {
@@ -579,7 +564,7 @@ static void count_held(struct fb_steer *steer)
         fb_files_visit(steer->cache->files, sources[i], "", count_file, steer);
     fb_mutex_lock(&steer->lock);
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
-        struct stream *s = &steer->streams[i];
+        struct fb_steer_stream *s = &steer->streams[i];
 
         atomic_store_explicit(&s->held_bytes, s->counted_bytes, memory_order_relaxed);
         tell_held(steer, i, s->counted_bytes);
@@ -593,7 +578,7 @@ static void forget_file(void *arg, uint32_t file)
 {
     struct fb_steer *steer = arg;
 
-    if (!fb_steer_is_pinned(steer, file))
+    if (!fb_steer_is_pinned(steer, file) && !is_planned(steer, file))
         fb_store_forget(steer->cache->store, file);
     fb_files_unref(steer->cache->files, file, 1);
 }
@@ -602,7 +587,7 @@ static void forget_file(void *arg, uint32_t file)
 static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_stream *ret_view,
                       char path[FB_PATH_MAX]) FB_REQUIRES(&steer->lock)
 {
-    struct stream *s = &steer->streams[number];
+    struct fb_steer_stream *s = &steer->streams[number];
 
     if (!fb_brain_get(steer->brain, number, ret_view))
         return false;
@@ -615,9 +600,9 @@ static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_s
 
 /* A random data set is measured, and then loaded as far as its quota goes; once that has brought
  * little that stayed, not again for a while. When it is full, what was read makes way for what is
- * due. What a user wants kept otherwise is not loaded. */
-static void fill(struct fb_steer *steer, struct stream *s, const struct fb_brain_stream *view,
-                 const char *path, int64_t now_ns)
+ * due. What a user wants kept otherwise is not loaded, nor where a plan says what comes. */
+static void fill(struct fb_steer *steer, struct fb_steer_stream *s,
+                 const struct fb_brain_stream *view, const char *path, int64_t now_ns)
 {
     struct fb_fill *filler = steer->cache->fill;
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
@@ -625,6 +610,7 @@ static void fill(struct fb_steer *steer, struct stream *s, const struct fb_brain
 
     if ((view->keep != FB_KEEP_UNIFORM && view->due == 0) || view->has_ended || !filler ||
         now_ns < s->fill_ns || steer->cache->config.no_prefetch || fb_fill_is_busy(filler) ||
+        fb_epochs_foretell(steer->cache->epochs, s->source) ||
         (fb_orders_find(steer->cache->orders, s->source, path, strlen(path), &order) &&
          order.keep != FB_KEEP_UNIFORM))
         return;
@@ -668,7 +654,7 @@ static void tell_sizes(struct fb_steer *steer) FB_REQUIRES(&steer->lock)
 
 static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
 {
-    struct stream *s = &steer->streams[number];
+    struct fb_steer_stream *s = &steer->streams[number];
     struct fb_brain_stream view;
     char path[FB_PATH_MAX];
     bool is_there;
@@ -725,58 +711,4 @@ void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
     if (counts)
         steer->count_ns = now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE
                                                                            : COUNT_EVERY_NS);
-}
-
-/* ---- looking at it --------------------------------------------------------------------------- */
-
-static bool stream_of_node(struct fb_steer *steer, uint64_t node,
-                           struct fb_brain_stream *ret_stream) FB_REQUIRES(&steer->lock)
-{
-    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
-        if (fb_brain_get(steer->brain, i, ret_stream) && ret_stream->node == node)
-            return true;
-    }
-    return false;
-}
-
-static void show(struct fb_steer *steer, uint64_t node, unsigned depth, fb_stream_visit_fn *visit,
-                 void *arg) FB_REQUIRES(&steer->lock)
-{
-    struct fb_streams *tree = fb_brain_streams(steer->brain);
-    struct fb_stream_view view = {.depth = depth, .policy = "-", .accuracy = 1};
-    struct fb_brain_stream stream;
-    struct fb_order order;
-    char path[FB_PATH_MAX];
-
-    if (!fb_streams_get(tree, node, &view.info) || depth > FB_STREAM_DEPTH_MAX ||
-        fb_streams_path(tree, node, path, sizeof path) >= sizeof path)
-        return;
-    view.path = path;
-    view.owns = stream_of_node(steer, node, &stream);
-    view.ttl_ns = INT64_MAX;
-    if (view.owns) {
-        view.ended = stream.has_ended;
-        view.policy = fb_keep_name(stream.keep);
-        view.quota_bytes = stream.quota_bytes;
-        view.held_bytes = stream.used_bytes;
-        view.benefit = stream.benefit;
-        view.ttl_ns = stream.ttl_ns;
-        view.accuracy = stream.accuracy;
-    }
-    if (fb_orders_find(steer->cache->orders, view.info.source, path, strlen(path), &order))
-        view.policy = fb_order_name(&order);
-    visit(arg, &view);
-    for (uint64_t child = fb_streams_child(tree, node); child; child = fb_streams_next(tree, child))
-        show(steer, child, depth + 1, visit, arg);
-}
-
-void fb_cache_streams(struct fb_cache *cache, fb_stream_visit_fn *visit, void *arg)
-{
-    struct fb_steer *steer = cache->steer;
-    struct fb_streams *tree = fb_brain_streams(steer->brain);
-
-    fb_mutex_lock(&steer->lock);
-    for (uint64_t root = fb_streams_child(tree, 0); root; root = fb_streams_next(tree, root))
-        show(steer, root, 0, visit, arg);
-    fb_mutex_unlock(&steer->lock);
 }

@@ -67,9 +67,12 @@ bool fb_steer_wants_block(struct fb_steer *steer, uint64_t node, uint32_t block,
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
 /* The same, before it is fetched. */
 bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full);
-/* Whether one that a plan has read may push something out of a tier of so many bytes: not where
- * that would be of its own stream. */
+/* Whether one that leaves DRAM for what a plan brings may push something out of a tier of so many
+ * bytes: not where that would be of its own stream, or what a plan has there. */
 bool fb_steer_displaces(struct fb_steer *steer, uint32_t file, uint32_t bytes, uint64_t tier_bytes);
+/* Whether an item may go for one that a plan has read: not for one of the same data set, nor if it
+ * is of those that its stream holds within its share. The caller holds a reference. */
+bool fb_steer_yields(struct fb_steer *steer, uint32_t file);
 /* While there is no room: whether one that its reader is about to ask for should rather wait in its
  * buffer than displace something. `soon`: it is of a large file, of which more is on its way than
  * buffers hold; so only those wait there that would do harm elsewhere. */

@@ -67,6 +67,30 @@ static void a_small_read_fetches_one_block(void **state)
     let_go(f, file);
 }
 
+/* Here and there in a file, near the last read now and then: what is asked for, and no more. */
+static void small_reads_fetch_their_blocks(void **state)
+{
+    struct fixture *f = *state;
+    bool seen[160] = {false};
+    uint64_t random = 1, blocks = 0;
+    uint8_t data[4096];
+    uint32_t file;
+
+    open_cache(f);
+    file = look_up(f, "large");
+    for (unsigned i = 0; i < 200; i++) {
+        uint64_t at;
+
+        random = fb_mix64(random);
+        at = random % (i % 2 ? 40 * MIB / 4096 : 6 * MIB / 4096) * 4096;
+        blocks += !seen[at >> 18];
+        seen[at >> 18] = true;
+        assert_int_equal(fb_cache_pread(f->volume, file, at, sizeof data, data), sizeof data);
+    }
+    assert_int_equal(metric(f, FB_CM_FETCH_BYTES), blocks << 18);
+    let_go(f, file);
+}
+
 static void neighbours_share_a_request(void **state)
 {
     struct fixture *f = *state;
@@ -466,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(bytes_are_the_sources),
         CASE(a_small_read_fetches_one_block),
+        CASE(small_reads_fetch_their_blocks),
         CASE(neighbours_share_a_request),
         CASE(large_blocks),
         CASE(one_fetch_however_many_wait),

@@ -24,6 +24,7 @@ static struct fb_test_dir dir;
 static char source_path[PATH_MAX + 16], cache_path[PATH_MAX + 16];
 static struct fb_cache *cache;
 static struct fb_volume *volume;
+static struct fb_meanwhile nothing_else;
 
 static const char *name_of(unsigned i)
 {
@@ -143,7 +144,7 @@ static void read_here(unsigned i, uint32_t file, bool early, uint64_t offset, ui
                              .file = file,
                              .offset = offset,
                              .length = length,
-                             .may_wait = true,
+                             .meanwhile = &nothing_else,
                              .early = early,
                              .done = wake,
                              .arg = &over};

@@ -1,19 +1,26 @@
 /*
  * The background thread: drains access records for the brain, ends waits whose deadline has passed
- * or that were cancelled, keeps file systems above their floor.
+ * or that were cancelled. A second one keeps file systems above their floor: to ask a disk may take
+ * for ever, and deadlines must hold then, too.
  *
  * Ten times a second it does all of that; in between it drains records, the more often the more
- * there are, so that rings do not overflow and what is known of items is not old.
+ * there are, so that rings do not overflow and what is known of items is not old. But who hits in
+ * memory makes records faster than they can be taken, and each one taken is a line of memory that
+ * goes from core to core, and time of a core that programs want. So after taking some it rests, in
+ * proportion; what comes faster than that the rings drop, and count.
  */
 #include "cache/cache_priv.h"
 #include "core/clock.h"
 #include "core/thread.h"
 
-#define QUICK_NS    (5 * FB_NS_PER_MS) /* while plans are followed, or readers are */
-#define DRAIN_NS    (2 * FB_NS_PER_MS) /* at least between two looks */
-#define DRAIN_AIM   32u                /* records to find then */
-#define FLOOR_EVERY 10                 /* ticks between looks at the file systems */
-#define DRAIN_MAX   65536u             /* records in one tick, so that it ends under any load */
+#define QUICK_NS   (5 * FB_NS_PER_MS) /* while plans are followed, or readers are */
+#define DRAIN_NS   (2 * FB_NS_PER_MS) /* at least between two looks */
+#define DRAIN_AIM  32u                /* records to find then */
+#define FLOOR_NS   FB_NS_PER_S        /* between looks at the file systems */
+#define DRAIN_MAX  65536u             /* records in one look, so that it ends under any load */
+#define DRAIN_STEP 64u                /* records between looks at the time they take, */
+#define DRAIN_MOST (8 * FB_NS_PER_MS) /* which is at most that of the processor in one look */
+#define REST       24                 /* times as long as that took */
 
 void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
 {
@@ -25,23 +32,41 @@ void fb_cache_watch(struct fb_cache *cache, const struct fb_access *access)
     fb_near_watch(cache->near, access);
 }
 
-static void drain(struct fb_cache *cache, bool is_quick)
+/* Not while others were running: what a busy machine takes from us is no load of ours. */
+static int64_t own_time_ns(void)
 {
-    uint64_t taken = 0, dropped = 0;
+    return fb_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Up to so many records of a ring, or until the time has come. */
+static unsigned take(struct fb_cache *cache, struct fb_access_reader *reader, int64_t until_ns)
+{
     struct fb_access access;
+    unsigned taken = 0;
+
+    while (taken < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(reader, &access)) {
+        fb_cache_watch(cache, &access);
+        if (++taken % DRAIN_STEP == 0 && own_time_ns() >= until_ns)
+            break;
+    }
+    return taken;
+}
+
+/* all: whatever time it takes. */
+static void drain(struct fb_cache *cache, bool all)
+{
+    int64_t begin_ns = own_time_ns(), took_ns;
+    uint64_t taken = 0, dropped = 0;
 
     for (unsigned r = 0; r < FB_ACCESS_RINGS; r++) {
         struct fb_access_reader *reader = &cache->readers[r];
+        int64_t share_ns = DRAIN_MOST / FB_ACCESS_RINGS * (r + 1);
 
-        for (unsigned i = 0; i < DRAIN_MAX / FB_ACCESS_RINGS && fb_access_pop(reader, &access);
-             i++) {
-            taken++;
-            fb_cache_watch(cache, &access);
-        }
-        if (!is_quick)
-            fb_access_pass_dead(reader);
+        taken += take(cache, reader, all ? FB_NEVER_NS : begin_ns + share_ns);
         dropped += atomic_load_explicit(&reader->ring->dropped, memory_order_relaxed);
     }
+    took_ns = (int64_t)fb_min_u64((uint64_t)(own_time_ns() - begin_ns), DRAIN_MOST);
+    cache->rest_until_ns = fb_now_ns() + REST * took_ns;
     fb_metric_add(&cache->metrics, FB_CM_ACCESS_RECORDS, taken);
     fb_metric_set(&cache->metrics, FB_CM_ACCESS_DROPPED, dropped);
 }
@@ -88,26 +113,29 @@ static bool call_hook(struct fb_cache *cache)
     return all;
 }
 
-static void look(struct fb_cache *cache, bool is_quick)
+static void look(struct fb_cache *cache, bool all)
 {
     int64_t now_ns = fb_now_ns();
-    bool all;
+    bool rests = !all && now_ns < cache->rest_until_ns, told;
 
     fb_steer_begin(cache->steer, now_ns);
-    drain(cache, is_quick);
-    all = call_hook(cache);
+    if (!rests)
+        drain(cache, all);
+    told = call_hook(cache) && !rests;
     fb_learn_flush(cache->learn);
-    fb_epochs_wake(cache->epochs, all ? now_ns : 0);
+    fb_epochs_wake(cache->epochs, told ? now_ns : 0);
     fb_near_tick(cache->near, fb_now_ns());
     fb_bring_tick(cache->bring);
 }
 
-void fb_cache_tick(struct fb_cache *cache)
+static void tick(struct fb_cache *cache, bool all)
 {
     int64_t now_ns = fb_now_ns();
 
     fb_store_beat(cache->store);
-    look(cache, false);
+    look(cache, all);
+    for (unsigned r = 0; r < FB_ACCESS_RINGS; r++)
+        fb_access_pass_dead(&cache->readers[r]);
     fb_pipe_tick(cache, now_ns);
     fb_steer_tick(cache->steer, now_ns);
     fb_learn_tick(cache->learn);
@@ -116,6 +144,11 @@ void fb_cache_tick(struct fb_cache *cache)
     fb_fetch_cancel(cache);
     fb_meta_cancel(cache);
     pump_all(cache);
+}
+
+void fb_cache_tick(struct fb_cache *cache)
+{
+    tick(cache, true);
 }
 
 /* Until the next look, if records go on coming as these did. */
@@ -140,32 +173,49 @@ static void *watch_run(void *arg)
     struct fb_cache *cache = arg;
     int64_t tick_ns = fb_now_ns() + FB_TICK_NS, last_ns = fb_now_ns(), next_ns = tick_ns;
     uint64_t watched = 0;
-    unsigned ticks = 0;
 
     fb_mutex_lock(&cache->watch_lock);
     while (!cache->watch_stop) {
         int64_t now_ns;
+        bool all;
 
         if (cache->looks_wanted == 0)
             fb_cond_wait(&cache->watch_cond, &cache->watch_lock,
                          next_look(cache, tick_ns, next_ns));
+        all = cache->looks_wanted > 0;
         fb_mutex_unlock(&cache->watch_lock);
         now_ns = fb_now_ns();
         if (now_ns < tick_ns) {
-            look(cache, true);
+            look(cache, all);
         } else {
-            fb_cache_tick(cache);
-            if (++ticks % FLOOR_EVERY == 0)
-                fb_place_tick(cache);
+            tick(cache, all);
             tick_ns = fb_now_ns() + FB_TICK_NS;
         }
         next_ns = now_ns + pause_ns(cache->watched - watched, now_ns - last_ns);
+        next_ns = next_ns > cache->rest_until_ns ? next_ns : cache->rest_until_ns;
         last_ns = now_ns;
         watched = cache->watched;
         fb_mutex_lock(&cache->watch_lock);
         cache->looks++;
         if (cache->looks_wanted > 0)
             fb_cond_broadcast(&cache->looked);
+    }
+    fb_mutex_unlock(&cache->watch_lock);
+    return NULL;
+}
+
+static void *floor_run(void *arg)
+{
+    struct fb_cache *cache = arg;
+
+    fb_mutex_lock(&cache->watch_lock);
+    while (!cache->watch_stop) {
+        fb_cond_wait(&cache->floor_cond, &cache->watch_lock, fb_now_ns() + FLOOR_NS);
+        if (cache->watch_stop)
+            break;
+        fb_mutex_unlock(&cache->watch_lock);
+        fb_place_tick(cache);
+        fb_mutex_lock(&cache->watch_lock);
     }
     fb_mutex_unlock(&cache->watch_lock);
     return NULL;
@@ -197,10 +247,14 @@ int fb_watch_start(struct fb_cache *cache)
     fb_mutex_init(&cache->watch_lock, FB_RANK_WATCH);
     fb_cond_init(&cache->watch_cond);
     fb_cond_init(&cache->looked);
+    fb_cond_init(&cache->floor_cond);
     if (cache->config.no_watch)
         return 0;
     rc = fb_thread_start(&cache->watch, "fb-watch", watch_run, cache);
     cache->watch_running = rc == 0;
+    if (rc == 0)
+        rc = fb_thread_start(&cache->floor, "fb-floor", floor_run, cache);
+    cache->floor_running = rc == 0;
     return rc;
 }
 
@@ -210,9 +264,13 @@ void fb_watch_stop(struct fb_cache *cache)
         fb_mutex_lock(&cache->watch_lock);
         cache->watch_stop = true;
         fb_cond_signal(&cache->watch_cond);
+        fb_cond_signal(&cache->floor_cond);
         fb_mutex_unlock(&cache->watch_lock);
         pthread_join(cache->watch, NULL);
     }
+    if (cache->floor_running)
+        pthread_join(cache->floor, NULL);
+    fb_cond_destroy(&cache->floor_cond);
     fb_cond_destroy(&cache->looked);
     fb_cond_destroy(&cache->watch_cond);
     fb_mutex_destroy(&cache->watch_lock);

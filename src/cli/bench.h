@@ -14,6 +14,7 @@
 struct cli_bench_options {
     uint64_t random;
     uint64_t trials;
+    uint64_t alone;
     uint64_t streams;
     uint64_t each;
     char *figures;

@@ -47,7 +47,7 @@ struct setting {
 static const struct sweep {
     const char *name;
     const char *title;
-    const char *x_label; /* NULL: no figure */
+    const char *x_label; /* NULL: bars */
     struct setting setting[SETTINGS_MAX];
 } sweeps[SWEEPS] = {
     [SWEEP_OTHERS] = {"others",
@@ -452,33 +452,38 @@ static int print_json(const struct bench *b)
 
 /* ---- figures ---- */
 
-/* A line for each trace, and their mean. */
+/* A line for each trace, and their mean; or bars, where settings have names only. */
 static int draw_sweep(const struct bench *b, size_t s, bool speed)
 {
     const struct sweep *sweep = &sweeps[s];
+    bool bars = !sweep->x_label;
     size_t count = 0;
     double x[SETTINGS_MAX];
     double y[TRACES_MAX + 1][SETTINGS_MAX];
+    const char *names[SETTINGS_MAX];
     struct fb_plot_series series[TRACES_MAX + 1];
     FB_AUTO_FREE char *name = fb_asprintf("glcache-%s%s", sweep->name, speed ? "-speed" : "");
     const struct fb_plot plot = {
         .title = sweep->title,
         .x_label = sweep->x_label,
         .y_label = speed ? "requests a second, of FIFO's" : "hit ratio above FIFO's, percent",
-        .x_log = true,
+        .x_log = !bars,
         .y_from_0 = speed,
+        .bars = bars ? names : NULL,
+        .bar_count = settings_of(sweep),
         .series = series,
         .count = b->traces + 1,
     };
 
     if (!name)
         return -ENOMEM;
-    while (count < settings_of(sweep) && sweep->setting[count].x > 0)
+    while (count < settings_of(sweep) && (bars || sweep->setting[count].x > 0))
         count++;
     for (size_t i = 0; i < count; i++) {
         struct result mean = mean_of(b, s, i);
 
-        x[i] = sweep->setting[i].x;
+        names[i] = sweep->setting[i].name;
+        x[i] = bars ? (double)i : sweep->setting[i].x;
         for (size_t t = 0; t <= b->traces; t++) {
             const struct result *r = t < b->traces ? &b->outcome[t].result[s][i] : &mean;
 
@@ -608,11 +613,9 @@ static int draw(const struct bench *b)
 
     if (!rc)
         rc = draw_means(b);
-    for (size_t s = 0; s < SWEEPS && !rc; s++) {
-        if (!sweeps[s].x_label)
-            continue;
+    for (size_t s = SWEEP_GROUP; s < SWEEPS && !rc; s++) {
         rc = draw_sweep(b, s, false);
-        if (!rc && s != SWEEP_INTERVAL)
+        if (!rc && s != SWEEP_INTERVAL && sweeps[s].x_label)
             rc = draw_sweep(b, s, true);
     }
     return rc ? rc : draw_spectrum(b);

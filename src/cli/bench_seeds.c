@@ -9,9 +9,10 @@
  *
  * The other streams are of seven kinds: random draws with replacement; a permutation by a generator
  * that is not torch's; in order; strided; from a shuffle buffer; skewed; and the torch shuffle of a
- * seed beyond those searched. Each is searched to the end. In every tenth trial, what another
- * worker of the rank reads is searched alone, too: the seed is not to be found from its accesses;
- * it must be the right one or none.
+ * seed beyond those searched. Each is searched to the end, and the first seeds once more for any
+ * worker.
+ *
+ * Trials "alone" are such that one worker is all that is seen, whichever it is.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -32,7 +33,7 @@
 #define STEP_SEEDS  (UINT64_C(1) << 16)
 #define SPEED_SEEDS (UINT64_C(1) << 20)
 #define SPEED_FILES 1281167
-#define OTHER_EVERY 10
+#define ALONE_SEEDS 256 /* tried for any worker, of streams that are no shuffle */
 
 struct job {
     struct fb_shuffle_spec spec;
@@ -45,9 +46,6 @@ struct tally {
     uint64_t at_once; /* with the fewest accesses that can be enough */
     uint64_t wrong;
     uint64_t missed;
-    uint64_t others;
-    uint64_t others_found;
-    uint64_t others_wrong;
 };
 
 static uint32_t between(struct fb_rand *rand, uint32_t low, uint32_t high)
@@ -87,10 +85,15 @@ static int make_job(struct fb_rand *rand, struct job *job)
     return shuffle_once(&job->spec, &job->order);
 }
 
-static struct fb_seed_search *open_search(uint32_t count, unsigned orders)
+/* seed_limit 0: the usual one. */
+static struct fb_seed_search *open_search(uint32_t count, unsigned orders, bool any_worker,
+                                          uint64_t seed_limit)
 {
-    struct fb_seed_config config = {
-        .order_count = orders, .counts = {count, count}, .level = fb_scan_best()};
+    struct fb_seed_config config = {.order_count = orders,
+                                    .counts = {count, count},
+                                    .level = fb_scan_best(),
+                                    .any_worker = any_worker,
+                                    .seed_limit = seed_limit};
     struct fb_seed_search *s = fb_seed_search_new(&config);
 
     if (!s)
@@ -133,22 +136,6 @@ static bool is_right(const struct job *job, const struct fb_seed_belief *b)
            b->rank == job->split.rank && b->order == job->spec.seed % 2;
 }
 
-/* Another worker begins in the middle; rank and world are not to be had of it. */
-static void search_other(const struct job *job, struct fb_rand *rand, struct tally *t)
-{
-    struct fb_seed_search *s = open_search(job->spec.count, 2);
-    uint32_t worker = s && job->split.workers > 1 ? between(rand, 1, job->split.workers - 1) : 0;
-
-    if (worker) {
-        t->others++;
-        if (search_worker(job, worker, s)) {
-            t->others_found++;
-            t->others_wrong += fb_seed_search_belief(s)->shuffle.seed != job->spec.seed;
-        }
-    }
-    fb_seed_search_free(s);
-}
-
 /* A worker that reads enough to be judged by. */
 static uint32_t some_worker(const struct job *job, struct fb_rand *rand)
 {
@@ -171,7 +158,7 @@ static unsigned place_worker(const struct job *job, uint32_t worker, struct fb_s
                : 0;
 }
 
-static int run_trial(struct fb_rand *rand, uint64_t number, struct tally *t)
+static int run_trial(struct fb_rand *rand, bool alone, struct tally *t)
 {
     struct job job;
     struct fb_seed_search *s;
@@ -180,12 +167,12 @@ static int run_trial(struct fb_rand *rand, uint64_t number, struct tally *t)
 
     if (make_job(rand, &job) != 0)
         return -1;
-    s = open_search(job.spec.count, 2);
+    s = open_search(job.spec.count, 2, alone, 0);
     if (!s)
         return -1;
     worker = some_worker(&job, rand);
-    accesses = search_worker(&job, 0, s);
-    if (accesses && worker > 0 && is_right(&job, fb_seed_search_belief(s)))
+    accesses = search_worker(&job, alone ? worker : 0, s);
+    if (accesses && !alone && worker > 0 && is_right(&job, fb_seed_search_belief(s)))
         accesses = place_worker(&job, worker, s);
     if (!accesses)
         t->missed++;
@@ -194,11 +181,21 @@ static int run_trial(struct fb_rand *rand, uint64_t number, struct tally *t)
     else
         t->wrong++;
     t->at_once += accesses == FB_SEED_ENOUGH;
-    if (number % OTHER_EVERY == 0)
-        search_other(&job, rand, t);
     fb_seed_search_free(s);
     free(job.order);
     return 0;
+}
+
+static int run_trials(struct fb_rand *rand, uint64_t count, bool alone, struct tally *t,
+                      double *ret_seconds)
+{
+    int64_t start_ns = fb_now_ns();
+    int rc = 0;
+
+    for (uint64_t i = 0; rc == 0 && i < count; i++)
+        rc = run_trial(rand, alone, t);
+    *ret_seconds = (double)(fb_now_ns() - start_ns) / 1e9;
+    return rc;
 }
 
 /* ---- streams that are no such shuffle ---- */
@@ -275,22 +272,31 @@ static uint32_t next_of(struct stream *st, struct fb_rand *rand, uint32_t i)
     }
 }
 
+/* Returns whether something is believed of it, by either search. */
+static bool feed_stream(struct stream *st, struct fb_rand *rand, struct fb_seed_search *first,
+                        struct fb_seed_search *any)
+{
+    for (uint32_t i = 0; i < ACCESSES; i++) {
+        uint32_t file = next_of(st, rand, i);
+
+        if (read_one(first, &file) || read_one(any, &file))
+            return true;
+    }
+    return false;
+}
+
 static int run_stream(struct fb_rand *rand, uint64_t number, uint64_t *believed)
 {
     struct stream st = {.kind = (enum kind)(number % KINDS), .count = some_files(rand)};
-    struct fb_seed_search *s = open_search(st.count, 1);
-    int rc = s ? open_stream(&st, rand) : -1;
+    struct fb_seed_search *first = open_search(st.count, 1, false, 0);
+    struct fb_seed_search *any = open_search(st.count, 1, true, ALONE_SEEDS);
+    int rc = first && any ? open_stream(&st, rand) : -1;
 
-    for (uint32_t i = 0; rc == 0 && i < ACCESSES; i++) {
-        uint32_t file = next_of(&st, rand, i);
-
-        if (read_one(s, &file)) {
-            ++*believed;
-            break;
-        }
-    }
+    if (rc == 0)
+        *believed += feed_stream(&st, rand, first, any);
     free(st.order);
-    fb_seed_search_free(s);
+    fb_seed_search_free(first);
+    fb_seed_search_free(any);
     return rc;
 }
 
@@ -336,25 +342,28 @@ struct result {
     uint64_t trials;
     double seconds; /* of all trials */
     struct tally tally;
+    uint64_t alone;
+    double alone_seconds;
+    struct tally alone_tally;
     uint64_t streams;
     uint64_t believed;
     double speeds[FB_SCAN_LEVELS];
 };
 
+static void print_tally(const char *name, const struct tally *t, uint64_t trials, double seconds)
+{
+    if (trials == 0)
+        return;
+    printf("%-8s  %" PRIu64 " of %" PRIu64 " found (%.1f%%) within %d accesses, %" PRIu64
+           " of them after %d; %" PRIu64 " missed, %" PRIu64 " wrong; %.0f ms each\n",
+           name, t->found, trials, 100.0 * (double)t->found / (double)trials, ACCESSES, t->at_once,
+           FB_SEED_ENOUGH, t->missed, t->wrong, seconds * 1e3 / (double)trials);
+}
+
 static void print_text(const struct result *r)
 {
-    const struct tally *t = &r->tally;
-
-    if (r->trials) {
-        printf("found     %" PRIu64 " of %" PRIu64 " (%.1f%%) within %d accesses, %" PRIu64
-               " of them after %d; %.0f ms each\n",
-               t->found, r->trials, 100.0 * (double)t->found / (double)r->trials, ACCESSES,
-               t->at_once, FB_SEED_ENOUGH, r->seconds * 1e3 / (double)r->trials);
-        printf("missed    %" PRIu64 "\nwrong     %" PRIu64 "\n", t->missed, t->wrong);
-        printf("others    of %" PRIu64 " streams of other workers %" PRIu64 " found, %" PRIu64
-               " wrong\n",
-               t->others, t->others_found, t->others_wrong);
-    }
+    print_tally("workers", &r->tally, r->trials, r->seconds);
+    print_tally("alone", &r->alone_tally, r->alone, r->alone_seconds);
     if (r->streams)
         printf("believed  %" PRIu64 " of %" PRIu64 " streams that are no such shuffle\n",
                r->believed, r->streams);
@@ -372,15 +381,16 @@ static void print_text(const struct result *r)
 
 static int print_json(const struct result *r)
 {
-    const struct tally *t = &r->tally;
+    const struct tally *t = &r->tally, *a = &r->alone_tally;
     json_t *speeds = json_object();
     json_t *all = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:o}", "trials",
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:o}", "trials",
         (json_int_t)r->trials, "found", (json_int_t)t->found, "at_once", (json_int_t)t->at_once,
         "missed", (json_int_t)t->missed, "wrong", (json_int_t)t->wrong, "seconds", r->seconds,
-        "others", (json_int_t)t->others, "others_found", (json_int_t)t->others_found,
-        "others_wrong", (json_int_t)t->others_wrong, "streams", (json_int_t)r->streams, "believed",
-        (json_int_t)r->believed, "seeds_per_cpu_second", speeds);
+        "alone", (json_int_t)r->alone, "alone_found", (json_int_t)a->found, "alone_at_once",
+        (json_int_t)a->at_once, "alone_missed", (json_int_t)a->missed, "alone_wrong",
+        (json_int_t)a->wrong, "alone_seconds", r->alone_seconds, "streams", (json_int_t)r->streams,
+        "believed", (json_int_t)r->believed, "seeds_per_cpu_second", speeds);
 
     for (unsigned level = 0; all && level < FB_SCAN_LEVELS; level++)
         json_object_set_new(speeds, fb_scan_level_names[level], json_real(r->speeds[level]));
@@ -395,14 +405,13 @@ static int print_json(const struct result *r)
 int cli_bench_seeds(const struct cli_bench_options *options)
 {
     struct fb_rand rand = {options->random};
-    struct result r = {.trials = options->trials, .streams = options->streams};
-    int64_t start_ns = fb_now_ns();
+    struct result r = {
+        .trials = options->trials, .alone = options->alone, .streams = options->streams};
     int status = CLI_OK;
-    int rc = 0;
+    int rc = run_trials(&rand, r.trials, false, &r.tally, &r.seconds);
 
-    for (uint64_t i = 0; rc == 0 && i < r.trials; i++)
-        rc = run_trial(&rand, i, &r.tally);
-    r.seconds = (double)(fb_now_ns() - start_ns) / 1e9;
+    if (rc == 0)
+        rc = run_trials(&rand, r.alone, true, &r.alone_tally, &r.alone_seconds);
     for (uint64_t i = 0; rc == 0 && i < r.streams; i++)
         rc = run_stream(&rand, i, &r.believed);
     if (rc)
@@ -413,5 +422,5 @@ int cli_bench_seeds(const struct cli_bench_options *options)
         status = print_json(&r);
     else
         print_text(&r);
-    return r.tally.wrong || r.tally.others_wrong || r.believed ? CLI_FAILED : status;
+    return r.tally.wrong || r.alone_tally.wrong || r.believed ? CLI_FAILED : status;
 }

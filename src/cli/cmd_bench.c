@@ -1,7 +1,11 @@
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "core/mem.h"
 
 #define FIELD(f) offsetof(struct cli_bench_options, f)
 
@@ -10,6 +14,10 @@ static const struct fb_setting table[] = {
      "Seed of the bench's own choices; the same number gives the same trials", "All"},
     {"trials", 0, FB_SETTING_UINT, FIELD(trials), "1000", NULL, "N",
      "Shuffles whose seed is to be found", "seeds"},
+    {"alone", 0, FB_SETTING_UINT, FIELD(alone), "0", NULL, "N",
+     "Shuffles whose seed is to be found in what one worker reads, whichever it is; each takes "
+     "half a minute or more, and up to five",
+     "seeds"},
     {"streams", 0, FB_SETTING_UINT, FIELD(streams), "1000", NULL, "N",
      "Streams that are no such shuffle, in which none must be found; each takes the whole search",
      "seeds"},
@@ -42,13 +50,27 @@ static const struct fb_setting *flags(size_t *ret_count)
     return table;
 }
 
+/* Before minutes of work, whether figures can be written. */
+static int check_figures(const char *dir)
+{
+    FB_AUTO_CLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0)
+        return cli_fail(CLI_FAILED, "cannot write figures into %s: %s", dir, fb_strerror(-errno));
+    return CLI_OK;
+}
+
 static int start(const char *name, const struct cli_bench_options *options)
 {
+    int status;
+
     for (size_t i = 0; i < FB_ARRAY_SIZE(benches); i++) {
         if (strcmp(name, benches[i].name) != 0)
             continue;
         if (options->names > 0 && !benches[i].takes_names)
             return cli_usage(&cli_bench, "%s takes no files", name);
+        if (options->figures && (status = check_figures(options->figures)) != CLI_OK)
+            return status;
         return benches[i].run(options);
     }
     return cli_usage(&cli_bench, "there is no bench '%.64s'", name);
@@ -82,8 +104,9 @@ const struct cli_command cli_bench = {
     .summary = "Measure parts of the cache on this machine, without a daemon",
     .about = "seeds: the search for a shuffle's seed in what a process reads. Trials have seeds "
              "below 2^20, 10,000 to 1.3 million files, a world of 1 to 64, batches of 16 to 512 "
-             "and 1 to 16 workers; a seed must be found within the first 64 accesses of the rank's "
-             "first worker. Then how many seeds a second it tries with each kind of vectors.\n\n"
+             "and 1 to 16 workers; a seed must be found, and where any of them is, within 64 "
+             "accesses of the rank's first worker and that one; with --alone, of that one only. "
+             "Then how many seeds a second it tries with each kind of vectors.\n\n"
              "patterns: how many generated streams of accesses of each kind are recognised, for "
              "several windows and levels of significance, and what recognising costs.\n\n"
              "mix: the 18 jobs of IGTCache's Table 3, a tenth of the size, in simulated time, "

@@ -104,7 +104,8 @@ static const struct fb_setting table[] = {
      "Output"},
     {"find", 0, FB_SETTING_STRING, FIELD(find), NULL, NULL, "FILE",
      "Do not take the flags, find them: FILE has the paths that a process has read, one a line, "
-     "from the beginning of an epoch on; a loader's first worker, or a process that reads itself",
+     "from the beginning of an epoch on: a worker of a loader, or a process that reads itself. A "
+     "loader's first worker is understood in a second, another takes minutes",
      "Search"},
     {"seed-limit", 0, FB_SETTING_UINT, FIELD(seed_limit), "1048576", NULL, "N",
      "With --find: seeds below that are tried, up to 4294967296", "Search"},

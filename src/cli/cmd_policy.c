@@ -84,8 +84,9 @@ const struct cli_command cli_policy = {
     .synopsis = "PATH " FB_KEEP_CHOICES,
     .summary = "Say what is to be kept of a path, whatever the accesses look like",
     .about = "Holds for PATH and all below it, until the daemon ends or another order is given; "
-             "`auto` follows the pattern again. uniform: what came first stays; lru: what was not "
-             "used for longest goes; eager: an item goes once it was read; never: nothing is kept.",
+             "`auto` follows the pattern again. uniform: what came first stays; lru: what goes is "
+             "chosen by the daemon's --evict; eager: an item goes once it was read; never: nothing "
+             "is kept.",
     .example = "  forebay policy /data/logs never\n"
                "  forebay policy /data/logs auto\n",
     .run = run_policy,

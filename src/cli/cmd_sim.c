@@ -162,6 +162,8 @@ static int parse(struct sim_job *job, struct fb_error *err)
         rc = parse_warmup(job, err);
     if (rc)
         return rc;
+    if (job->options.plot && job->options.html && strcmp(job->options.plot, job->options.html) == 0)
+        return fb_error_set(err, -EINVAL, "--plot and --html name the same file");
     if (job->options.sample <= 0)
         return fb_error_set(err, -EINVAL, "sample: write a share above 0");
     job->runs = job->choices * job->sizes;
@@ -214,6 +216,20 @@ static int open_trace(struct sim_job *job, struct fb_error *err)
     return rc ? rc : fb_sim_create(job->trace, &sim_options, &job->sim);
 }
 
+static int nothing_counted(const struct fb_sim_facts *facts, struct fb_error *err)
+{
+    if (facts->requests == 0)
+        return fb_error_set(err, -EBADMSG, "the trace has no requests");
+    if (facts->replayed == 0)
+        return fb_error_set(err, -EBADMSG,
+                            "none of the trace's %llu requests is in the sample; take a larger one",
+                            (unsigned long long)facts->requests);
+    return fb_error_set(err, -EBADMSG,
+                        "the warm-up is longer than what is replayed, %llu requests, and nothing "
+                        "is left to count",
+                        (unsigned long long)facts->replayed);
+}
+
 static int simulate(struct sim_job *job, struct fb_error *err)
 {
     const struct fb_sim_facts *facts = fb_sim_facts(job->sim);
@@ -235,33 +251,46 @@ static int simulate(struct sim_job *job, struct fb_error *err)
         job->warmup = (uint64_t)(job->warmup_share * (double)facts->requests);
     job->doing = "replaying";
     rc = fb_sim_replay(job->sim, job->run, job->runs, job->warmup, err);
-    if (rc == 0 && facts->requests == 0)
-        return fb_error_set(err, -EBADMSG, "the trace has no requests");
+    if (rc == 0 && job->run[0].requests == 0)
+        return nothing_counted(facts, err);
     return rc;
 }
 
-static int tell(const struct sim_job *job)
+static int tell(struct sim_job *job)
 {
-    int status = CLI_OK;
+    const struct fb_sim_facts *facts = fb_sim_facts(job->sim);
+    int status = job->options.json ? sim_print_json(job) : sim_print_table(job);
+    int written;
 
-    if (job->options.plot)
-        status = sim_write_plot(job, job->options.plot);
-    if (status == CLI_OK && job->options.html)
-        status = sim_write_html(job, job->options.html);
-    if (status)
-        return status;
-    return job->options.json ? sim_print_json(job) : sim_print_table(job);
+    if (facts->next_max > facts->requests)
+        fprintf(stderr,
+                "forebay: note: the trace was cut: it has %llu requests and speaks of number "
+                "%llu\n",
+                (unsigned long long)facts->requests, (unsigned long long)facts->next_max);
+    if (job->plot.file) {
+        written = sim_write_plot(job);
+        status = status ? status : written;
+    }
+    if (job->html.file) {
+        written = sim_write_html(job);
+        status = status ? status : written;
+    }
+    return status;
 }
 
 static int work(struct sim_job *job)
 {
     struct fb_error error = {""};
     int rc = parse(job, &error);
+    int status;
 
-    if (rc == -EINVAL || rc == -ERANGE)
-        return cli_usage(&cli_sim, "%s", error.text);
     if (rc == 0)
         rc = open_trace(job, &error);
+    if (rc == -EINVAL || rc == -ERANGE)
+        return cli_usage(&cli_sim, "%s", error.text);
+    status = rc == 0 ? sim_open_outputs(job) : CLI_OK;
+    if (status)
+        return status;
     if (rc == 0)
         rc = simulate(job, &error);
     wipe(job);
@@ -292,6 +321,7 @@ static int run(int argc, char **argv)
         status = cli_usage(&cli_sim, "name one trace, or - for standard input");
     else
         status = work(&job);
+    sim_close_outputs(&job);
     fb_sim_destroy(job.sim);
     fb_trace_close(job.trace);
     free(job.run);
@@ -336,7 +366,8 @@ const struct cli_command cli_sim = {
         "can.\n\n"
         "The trace is never held in memory: that grows with the number of objects, by less than "
         "64 bytes each for fifo, lru, clock, sieve and s3fifo. For a trace of billions, --sample "
-        "1% replays one object in a hundred, and says how far off that may be. requests/s is for "
+        "1% replays one object in a hundred, and says how far off that may be; the footprint, and "
+        "so a size in percent, is then estimated from the sample as well. requests/s is for "
         "one core and one cache, with finding the objects but without reading the file.",
     .example =
         "  forebay sim trace.oracleGeneral.zst --policy fifo,lru --size 1%,10%,1G\n"

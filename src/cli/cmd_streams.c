@@ -58,6 +58,17 @@ static const struct fb_setting *flags(size_t *ret_count)
 
 /* ---- asking ---- */
 
+/* What a daemon has learned, with its name: the directory of its cache. */
+static void add_model(json_t *models, const json_t *reply)
+{
+    json_t *model = json_object_get(reply, "model");
+
+    if (!json_is_object(model))
+        return;
+    json_object_set(model, "cache_dir", json_object_get(reply, "cache_dir"));
+    json_array_append(models, model);
+}
+
 static int ask_all(json_t *roots, json_t *plans, json_t *models, unsigned *ret_daemons,
                    struct fb_error *err)
 {
@@ -73,8 +84,7 @@ static int ask_all(json_t *roots, json_t *plans, json_t *models, unsigned *ret_d
             cli_reply_ok(reply)) {
             json_array_extend(roots, json_object_get(reply, "streams"));
             json_array_extend(plans, json_object_get(reply, "plans"));
-            if (json_is_object(json_object_get(reply, "model")))
-                json_array_append(models, json_object_get(reply, "model"));
+            add_model(models, reply);
             ++*ret_daemons;
         }
         json_decref(reply);
@@ -189,9 +199,15 @@ static void print_plan(const json_t *plan, const char *filter)
 static void print_model(json_t *model)
 {
     double ago_s = real(model, "trained_ago_s"), by_age = real(model, "loss_by_age_bits");
+    FB_AUTO_FREE char *dir = NULL;
     const char *name;
     json_t *share;
 
+    if (fb_wire_get_path(model, "cache_dir", &dir) == 0) {
+        printf("cache       ");
+        cli_print_text(stdout, dir);
+        putchar('\n');
+    }
     if (integer(model, "trainings") == 0) {
         printf("no model yet; %" PRIu64 " requests were seen, and nothing had to go so far, or too "
                "little has come back\n",
@@ -201,8 +217,12 @@ static void print_model(json_t *model)
     printf("trained     %" PRIu64 " times, last at request %" PRIu64 " of %" PRIu64,
            integer(model, "trainings"), integer(model, "trained_at"), integer(model, "requests"));
     if (ago_s >= 0)
-        printf(", %.0f s ago, in %.1f ms", ago_s, real(model, "training_ms"));
-    printf("\nranked      in %.1f ms\n", real(model, "ranking_ms"));
+        printf(", %.0f s ago, in %.1f ms from %" PRIu64 " rows", ago_s, real(model, "training_ms"),
+               integer(model, "rows"));
+    if (integer(model, "ranked") > 0)
+        printf("\nranked      %" PRIu64 " segments in %.1f ms", integer(model, "ranked"),
+               real(model, "ranking_ms"));
+    putchar('\n');
     printf("surprise    %.3f bits at each chance to come back, of %.0f not seen before; by age "
            "alone %.3f (%.0f%% less)\n",
            real(model, "loss_bits"), real(model, "observations"), by_age,
@@ -309,12 +329,13 @@ const struct cli_command cli_streams = {
         "Every directory and every large file that is read is a node of a tree; one that was "
         "visited often enough has a pattern: sequential, random, cyclic or skewed, with the test "
         "that decided and its value. A node that owns what is below it (a stream) keeps by its "
-        "pattern: uniform (what came first stays), cycle, lru, or eager (gone once it was read), "
-        "within its quota, which goes where a little more space saves most (benefit, per second). "
-        "A stream that is silent for longer than its ttl has ended. What goes from skewed streams "
-        "(lru) is chosen by what was learned about when items come back: --model shows when that "
-        "was, how much each feature explains (requests before, the last two gaps, size, age), and "
-        "how surprising what came since was to it.",
+        "pattern: uniform (what came first stays), cycle, eager (gone once it was read), or what "
+        "--evict says, which is learned unless told otherwise, within its quota, which goes where "
+        "a little more space saves most (benefit, per second). A stream that is silent for longer "
+        "than its ttl has ended. What goes from skewed streams (learned) is chosen by what was "
+        "learned about when items come back: --model shows, for each daemon, when that was, how "
+        "much each feature explains (requests before, the last two gaps, size, age), and how "
+        "surprising what came since was to it.",
     .example = "  forebay streams\n"
                "  forebay streams /data/imagenet --watch\n"
                "  forebay streams --model\n"

@@ -7,6 +7,7 @@
 #include <fts.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,8 +80,8 @@ static void show(struct warmup *w, bool last)
     if (!w->show || (!last && now_ns - w->shown_ns < SHOW_EVERY_NS))
         return;
     w->shown_ns = now_ns;
-    if (share > 0.001 && !last)
-        fb_format_duration(left, (int64_t)(took_s * (1 - share) / share) * FB_NS_PER_S);
+    if (share > 0.001 && share < 1)
+        fb_format_duration(left, (int64_t)ceil(took_s * (1 - share) / share) * FB_NS_PER_S);
     fprintf(stderr, "\r[%.*s%.*s] %5.1f%%  %s of %s  %s/s%s%s \033[K", full,
             "########################", BAR_WIDTH - full, "........................", 100 * share,
             fb_format_size(done, w->bytes), fb_format_size(all, w->all_bytes),

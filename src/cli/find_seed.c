@@ -54,8 +54,10 @@ static int take_orders(struct finder *f, struct fb_error *err)
 
 static int open_search(struct finder *f, struct fb_error *err)
 {
-    struct fb_seed_config config = {
-        .order_count = f->count, .seed_limit = f->find->seed_limit, .level = fb_scan_best()};
+    struct fb_seed_config config = {.order_count = f->count,
+                                    .seed_limit = f->find->seed_limit,
+                                    .any_worker = true,
+                                    .level = fb_scan_best()};
 
     for (unsigned o = 0; o < f->count; o++)
         config.counts[o] = fb_names_count(f->names[o]);
@@ -160,7 +162,7 @@ static int say_nothing_found(const struct finder *f)
                         f->find->accesses, f->dropped_at);
     return cli_fail(CLI_FAILED,
                     "no seed below %" PRIu64 " explains %s; are these the first reads of a "
-                    "loader's first worker? --seed-limit 4294967296 searches them all",
+                    "process in an epoch? --seed-limit 4294967296 searches them all",
                     f->find->seed_limit, f->find->accesses);
 }
 

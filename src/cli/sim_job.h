@@ -4,6 +4,8 @@
 #ifndef FB_CLI_SIM_JOB_H
 #define FB_CLI_SIM_JOB_H
 
+#include <stdio.h>
+
 #include "sim/spec.h"
 
 struct sim_options {
@@ -21,9 +23,18 @@ struct sim_options {
     char *html;
 };
 
+/* A file that results are written to, opened before the work. */
+struct sim_output {
+    const char *path;
+    FILE *file; /* NULL: none is wanted, or it is written */
+    bool is_new;
+};
+
 struct sim_job {
     struct sim_options options;
     const char *path;
+    struct sim_output plot;
+    struct sim_output html;
     struct fb_sim_choice *choice;
     size_t choices;
     struct fb_sim_size *size;
@@ -39,10 +50,13 @@ struct sim_job {
 };
 
 /* Results for people, as JSON, as a picture, as a page. Return an exit status; failures have
- * printed their sentence. */
+ * printed their sentence. Files are opened before the work, by open(); what is in them stays until
+ * there are results, and close() removes those that are new and were not written. */
+int sim_open_outputs(struct sim_job *job);
+void sim_close_outputs(struct sim_job *job);
 int sim_print_table(const struct sim_job *job);
 int sim_print_json(const struct sim_job *job);
-int sim_write_plot(const struct sim_job *job, const char *path);
-int sim_write_html(const struct sim_job *job, const char *path);
+int sim_write_plot(struct sim_job *job);
+int sim_write_html(struct sim_job *job);
 
 #endif

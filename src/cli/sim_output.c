@@ -2,13 +2,16 @@
  * The results of `forebay sim`: a table, JSON, a picture of the miss ratio curves, a page with all.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/sim_job.h"
 #include "core/mem.h"
 #include "core/units.h"
+#include "daemon/wire.h"
 #include "sim/plot.h"
 
 /* What one cache alone would take: its own time, and that of finding the objects. */
@@ -16,7 +19,7 @@ static double requests_per_s(const struct sim_job *job, const struct fb_sim_run 
 {
     double seconds = run->replay_s + fb_sim_map_s(job->sim);
 
-    return seconds > 0 ? (double)fb_sim_facts(job->sim)->requests / seconds : 0;
+    return seconds > 0 ? (double)fb_sim_facts(job->sim)->replayed / seconds : 0;
 }
 
 static const char *policy_of(const struct sim_job *job, size_t i)
@@ -68,6 +71,7 @@ static json_t *run_json(const struct sim_job *job, size_t i)
 
     if (is_sampled(job) && object) {
         json_object_set_new(object, "miss_ratio_error", json_real(run->error));
+        json_object_set_new(object, "byte_miss_ratio_error", json_real(run->byte_error));
         json_object_set_new(object, "sampled_objects", json_real(sampled_objects(job, run)));
     }
     for (size_t k = 0; object && k < run->figures; k++)
@@ -83,12 +87,13 @@ int sim_print_json(const struct sim_job *job)
 
     for (size_t i = 0; i < job->runs; i++)
         json_array_append_new(results, run_json(job, i));
-    object = json_pack("{s:{s:s, s:s, s:I, s:I, s:I, s:I}, s:I, s:f, s:f, s:o}", "trace", "path",
-                       job->path, "format", fb_trace_format_name(job->trace), "requests",
-                       (json_int_t)facts->requests, "objects", (json_int_t)facts->objects,
-                       "footprint", (json_int_t)facts->footprint, "bytes", (json_int_t)facts->bytes,
-                       "warmup_requests", (json_int_t)job->warmup, "sample", job->options.sample,
-                       "map_s", fb_sim_map_s(job->sim), "results", results);
+    object =
+        json_pack("{s:{s:o, s:s, s:I, s:I, s:I, s:I}, s:I, s:f, s:f, s:o}", "trace", "path",
+                  fb_wire_path(job->path), "format", fb_trace_format_name(job->trace), "requests",
+                  (json_int_t)facts->requests, "objects", (json_int_t)facts->objects, "footprint",
+                  (json_int_t)facts->footprint, "bytes", (json_int_t)facts->bytes,
+                  "warmup_requests", (json_int_t)job->warmup, "sample", job->options.sample,
+                  "map_s", fb_sim_map_s(job->sim), "results", results);
     if (!object)
         return cli_fail(CLI_FAILED, "the results cannot be written as JSON");
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
@@ -104,10 +109,11 @@ int sim_print_table(const struct sim_job *job)
     const struct fb_sim_facts *facts = fb_sim_facts(job->sim);
     char buf[FB_UNITS_TEXT_MAX];
 
-    printf("%llu requests, %s%llu objects, footprint %s%s (%s)\n",
+    printf("%llu requests, %s%llu objects, footprint %s%s%s (%s)\n",
            (unsigned long long)facts->requests, is_sampled(job) ? "about " : "",
-           (unsigned long long)facts->objects, amount(job, buf, facts->footprint),
-           job->options.ignore_size ? " objects" : "", fb_trace_format_name(job->trace));
+           (unsigned long long)facts->objects, is_sampled(job) ? "about " : "",
+           amount(job, buf, facts->footprint), job->options.ignore_size ? " objects" : "",
+           fb_trace_format_name(job->trace));
     printf("\n%-20s %8s %10s %11s %11s %12s\n", "policy", "size", "", "miss ratio", "byte misses",
            "requests/s");
     for (size_t i = 0; i < job->runs; i++) {
@@ -117,7 +123,8 @@ int sim_print_table(const struct sim_job *job)
                amount(job, buf, run->capacity), run->miss_ratio, run->byte_miss_ratio,
                requests_per_s(job, run) / 1e6);
         if (is_sampled(job))
-            printf("  +- %.4f, by %.0f objects", run->error, sampled_objects(job, run));
+            printf("  +- %.4f, bytes +- %.4f, by %.0f objects", run->error, run->byte_error,
+                   sampled_objects(job, run));
         putchar('\n');
     }
     return CLI_OK;
@@ -173,20 +180,69 @@ static int draw_curves(const struct sim_job *job, bool bytes, FILE *out)
     return series && title ? 0 : -ENOMEM;
 }
 
-/* Opens the file, has it written, and says so if that fails. */
-static int write_file(const struct sim_job *job, const char *path,
+static int cannot_write(const char *path, int rc)
+{
+    return cli_fail(CLI_FAILED, "cannot write %s: %s", path, fb_strerror(rc));
+}
+
+static int open_output(struct sim_output *output, const char *path)
+{
+    int fd;
+
+    if (!path)
+        return CLI_OK;
+    output->path = path;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    output->is_new = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+    output->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (output->file)
+        return CLI_OK;
+    if (fd >= 0)
+        close(fd);
+    return cannot_write(path, -errno);
+}
+
+int sim_open_outputs(struct sim_job *job)
+{
+    int status = open_output(&job->plot, job->options.plot);
+
+    return status ? status : open_output(&job->html, job->options.html);
+}
+
+static void close_output(struct sim_output *output)
+{
+    if (!output->file)
+        return;
+    (void)fclose(fb_steal(output->file));
+    if (output->is_new)
+        (void)unlink(output->path);
+}
+
+void sim_close_outputs(struct sim_job *job)
+{
+    close_output(&job->plot);
+    close_output(&job->html);
+}
+
+/* Has the file written and closes it, and says so if that fails. */
+static int write_file(const struct sim_job *job, struct sim_output *output,
                       int (*write)(const struct sim_job *job, FILE *out))
 {
-    FILE *out = fopen(path, "we");
-    int rc = out ? write(job, out) : -errno;
+    FILE *file = fb_steal(output->file);
+    int rc = 0;
 
-    if (out && (ferror(out) || fflush(out) != 0) && rc == 0)
-        rc = -EIO;
-    if (out && fclose(out) != 0 && rc == 0)
+    /* What is no file, as a pipe, has no length. */
+    if (ftruncate(fileno(file), 0) < 0 && errno != EINVAL)
         rc = -errno;
-    if (rc)
-        return cli_fail(CLI_FAILED, "cannot write %s: %s", path, fb_strerror(rc));
-    return CLI_OK;
+    if (rc == 0)
+        rc = write(job, file);
+    if ((ferror(file) || fflush(file) != 0) && rc == 0)
+        rc = -EIO;
+    if (fclose(file) != 0 && rc == 0)
+        rc = -errno;
+    return rc ? cannot_write(output->path, rc) : CLI_OK;
 }
 
 static int write_svg(const struct sim_job *job, FILE *out)
@@ -194,9 +250,9 @@ static int write_svg(const struct sim_job *job, FILE *out)
     return draw_curves(job, false, out);
 }
 
-int sim_write_plot(const struct sim_job *job, const char *path)
+int sim_write_plot(struct sim_job *job)
 {
-    return write_file(job, path, write_svg);
+    return write_file(job, &job->plot, write_svg);
 }
 
 /* ---- a page ---- */
@@ -215,8 +271,10 @@ static void html_rows(const struct sim_job *job, FILE *out)
         fprintf(out, "</td><td>%s</td><td>%.4f", amount(job, buf, run->capacity), run->miss_ratio);
         if (is_sampled(job))
             fprintf(out, " &plusmn; %.4f", run->error);
-        fprintf(out, "</td><td>%.4f</td><td>%.2f M</td></tr>\n", run->byte_miss_ratio,
-                requests_per_s(job, run) / 1e6);
+        fprintf(out, "</td><td>%.4f", run->byte_miss_ratio);
+        if (is_sampled(job))
+            fprintf(out, " &plusmn; %.4f", run->byte_error);
+        fprintf(out, "</td><td>%.2f M</td></tr>\n", requests_per_s(job, run) / 1e6);
     }
 }
 
@@ -249,7 +307,7 @@ static int html_page(const struct sim_job *job, FILE *out)
     return rc;
 }
 
-int sim_write_html(const struct sim_job *job, const char *path)
+int sim_write_html(struct sim_job *job)
 {
-    return write_file(job, path, html_page);
+    return write_file(job, &job->html, html_page);
 }

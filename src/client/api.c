@@ -60,7 +60,9 @@ struct forebay_file {
     _Atomic(struct handle *) handle;           /* NULL: read directly */
     _Atomic(const struct fb_session *) missed; /* a session that does not have this version */
     _Atomic int fd;                            /* the file itself; -1: not open */
-    struct stat st;
+    struct stat st;                            /* of one that is read directly */
+    struct handle first;                       /* what `handle` was first, if anything */
+    char path[];                               /* of the handles */
 };
 
 struct forebay_pin {
@@ -194,7 +196,7 @@ static void file_free(struct forebay_file *file)
     struct handle *h = atomic_load(&file->handle);
     int fd = atomic_load(&file->fd);
 
-    while (h) {
+    while (h && h != &file->first) {
         struct handle *older = h->older;
 
         free(h);
@@ -206,20 +208,37 @@ static void file_free(struct forebay_file *file)
     free(file);
 }
 
-/* FB_CLIENT_PASS also when memory is short: the file itself needs none. */
-static int open_cached(struct forebay_file *file, const char *path)
+static struct forebay_file *file_new(const char *path)
 {
-    struct handle *h = malloc(sizeof *h);
-    int rc = h ? fb_client_open(&file->core->client, path, &h->file) : FB_CLIENT_PASS;
+    size_t bytes = strlen(path) + 1;
+    struct forebay_file *file = malloc(sizeof *file + bytes);
 
-    if (rc != 0) {
-        free(h);
-        return rc;
+    if (!file)
+        return NULL;
+    file->core = NULL;
+    atomic_init(&file->handle, NULL);
+    atomic_init(&file->missed, NULL);
+    atomic_init(&file->fd, -1);
+    memcpy(file->path, path, bytes);
+    return file;
+}
+
+/* NULL also when memory is short. */
+static struct forebay_file *open_cached(struct core *core, const char *path)
+{
+    struct forebay_file *file = file_new(path);
+
+    if (!file)
+        return NULL;
+    if (fb_client_open(&core->client, file->path, &file->first.file) != 0) {
+        free(file);
+        return NULL;
     }
-    h->older = NULL;
-    fb_client_stat(&h->file, &file->st);
-    atomic_init(&file->handle, h);
-    return 0;
+    file->first.older = NULL;
+    atomic_init(&file->handle, &file->first);
+    file->core = core;
+    atomic_fetch_add_explicit(&core->refs, 1, memory_order_relaxed);
+    return file;
 }
 
 static int not_regular(mode_t mode)
@@ -229,54 +248,60 @@ static int not_regular(mode_t mode)
     return S_ISDIR(mode) ? -EISDIR : -EINVAL;
 }
 
-/* Opened, the file's path without links is known, and is perhaps one below a root after all. */
-static int open_itself(struct forebay_file *file, const char *path, const char *tried)
+/* A descriptor of a regular file, and what it is. */
+static int open_regular(const char *path, struct stat *ret_stat)
 {
     /* Not blocking: a FIFO is found out, not waited for. */
     int fd = fb_sys_open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
-    char exact[FB_CLIENT_FILE_PATH];
     int rc;
 
     if (fd < 0)
         return fd;
-    rc = fb_sys_fstat(fd, &file->st);
+    rc = fb_sys_fstat(fd, ret_stat);
     if (rc == 0)
-        rc = not_regular(file->st.st_mode);
-    if (rc < 0) {
+        rc = not_regular(ret_stat->st_mode);
+    if (rc < 0)
         fb_sys_close(fd);
-        return rc;
+    return rc < 0 ? rc : fd;
+}
+
+/* Opened, the file's path without links is known, and is perhaps one below a root after all. */
+static struct forebay_file *open_itself(struct core *core, const char *path, const char *tried)
+{
+    char exact[FB_CLIENT_FILE_PATH];
+    struct forebay_file *file = NULL;
+    struct stat st;
+    int fd = open_regular(path, &st);
+
+    if (fd < 0) {
+        errno = -fd;
+        return NULL;
     }
-    if (file->core && fb_client_path_of(fd, exact) && strcmp(exact, tried) != 0 &&
-        open_cached(file, exact) == 0)
+    if (core && fb_client_path_of(fd, exact) && (!tried || strcmp(exact, tried) != 0))
+        file = open_cached(core, exact);
+    if (file) {
         fb_sys_close(fd);
-    else
-        atomic_store(&file->fd, fd);
-    return 0;
+        return file;
+    }
+    file = file_new("");
+    if (!file) {
+        fb_sys_close(fd);
+        errno = ENOMEM;
+        return NULL;
+    }
+    file->st = st;
+    atomic_store(&file->fd, fd);
+    return file;
 }
 
 struct forebay_file *forebay_open(struct forebay *forebay, const char *path)
 {
-    struct forebay_file *file = calloc(1, sizeof *file);
-    char clean[FB_CLIENT_FILE_PATH];
-    int rc;
+    struct core *core = core_of(forebay);
+    char room[FB_CLIENT_FILE_PATH];
+    const char *clean = core ? fb_client_clean(path, room) : NULL;
+    struct forebay_file *file = clean ? open_cached(core, clean) : NULL;
 
-    if (!file)
-        return NULL;
-    atomic_init(&file->fd, -1);
-    file->core = core_of(forebay);
-    if (file->core)
-        atomic_fetch_add_explicit(&file->core->refs, 1, memory_order_relaxed);
-    if (!file->core || !fb_client_clean(path, clean))
-        clean[0] = '\0';
-    if (clean[0] != '\0' && open_cached(file, clean) == 0)
-        return file;
-    rc = open_itself(file, path, clean);
-    if (rc < 0) {
-        file_free(file);
-        errno = -rc;
-        return NULL;
-    }
-    return file;
+    return file ? file : open_itself(core, path, clean);
 }
 
 void forebay_close(struct forebay_file *file)
@@ -287,13 +312,16 @@ void forebay_close(struct forebay_file *file)
 
 int forebay_stat(const struct forebay_file *file, struct stat *ret_stat)
 {
-    *ret_stat = file->st;
+    if (forebay_is_cached(file))
+        fb_client_stat(&file->first.file, ret_stat);
+    else
+        *ret_stat = file->st;
     return 0;
 }
 
 off_t forebay_size(const struct forebay_file *file)
 {
-    return file->st.st_size;
+    return forebay_is_cached(file) ? (off_t)file->first.file.attr.version.size : file->st.st_size;
 }
 
 int forebay_is_cached(const struct forebay_file *file)
@@ -329,13 +357,13 @@ static int64_t read_fd(int fd, uint8_t *to, size_t bytes, int64_t offset)
 }
 
 /* A descriptor of what the path leads to, opened once. */
-static int itself(struct forebay_file *file, const struct handle *h)
+static int itself(struct forebay_file *file)
 {
     int fd = atomic_load_explicit(&file->fd, memory_order_acquire), expected = -1;
 
     if (fd >= 0)
         return fd;
-    fd = fb_sys_open(h->file.full, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    fd = fb_sys_open(file->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
     if (fd < 0 || atomic_compare_exchange_strong(&file->fd, &expected, fd))
         return fd;
     fb_sys_close(fd);
@@ -347,7 +375,7 @@ static int itself(struct forebay_file *file, const struct handle *h)
 static int64_t read_itself(struct forebay_file *file, const struct handle *h, uint8_t *to,
                            size_t bytes, int64_t offset)
 {
-    int fd = itself(file, h);
+    int fd = itself(file);
     struct stat st;
     int64_t n;
 
@@ -376,7 +404,7 @@ static struct handle *current(struct forebay_file *file)
     fresh = malloc(sizeof *fresh);
     if (!fresh)
         return h;
-    if (fb_client_open(&file->core->client, h->file.full, &fresh->file) != 0 ||
+    if (fb_client_open(&file->core->client, file->path, &fresh->file) != 0 ||
         !fb_version_equal(&fresh->file.attr.version, &h->file.attr.version)) {
         atomic_store_explicit(&file->missed, s, memory_order_relaxed);
         free(fresh);
@@ -390,6 +418,19 @@ static struct handle *current(struct forebay_file *file)
     return h;
 }
 
+/* The same for hits. A daemon that has gone has no use for hits in what it left; whether one lives
+ * was asked when the file was opened. */
+static struct handle *of_now(struct forebay_file *file)
+{
+    struct handle *h = atomic_load_explicit(&file->handle, memory_order_acquire);
+
+    /* Relaxed: only compared. */
+    if (fb_likely(atomic_load_explicit(&file->core->client.session, memory_order_relaxed) ==
+                  h->file.session))
+        return h;
+    return current(file);
+}
+
 /* What the source itself says is the answer; everything else is the cache's own trouble. */
 static bool is_of_source(int64_t error)
 {
@@ -400,16 +441,12 @@ static bool is_of_source(int64_t error)
 static int64_t read_cached(struct forebay_file *file, uint8_t *to, size_t bytes, uint64_t offset)
 {
     struct fb_client *client = &file->core->client;
-    struct handle *h = atomic_load_explicit(&file->handle, memory_order_acquire);
+    struct handle *h = of_now(file);
     uint64_t size = h->file.attr.version.size;
     size_t done, all;
 
     if (offset >= size)
         return 0;
-    /* Relaxed: only compared. A daemon that has gone has no use for hits in what it left. */
-    if (fb_unlikely(atomic_load_explicit(&client->session, memory_order_relaxed) !=
-                    h->file.session))
-        h = current(file);
     all = (size_t)fb_min_u64(bytes, size - offset);
     done = fb_client_copy(client, &h->file, to, all, offset);
     while (done < all) {
@@ -462,7 +499,7 @@ static const void *pin_shared(struct forebay_file *file, uint64_t offset, size_t
     if (block == 0 || bytes == 0 || offset / block != (offset + bytes - 1) / block)
         return NULL;
     client = &file->core->client;
-    h = current(file);
+    h = of_now(file);
     data = fb_client_acquire(client, &h->file, offset, &got);
     if (data && got < bytes) {
         fb_client_release(client, data);
@@ -534,7 +571,7 @@ static struct forebay_pin *acquire(struct forebay_file *file, off_t offset, size
 const void *forebay_acquire(struct forebay_file *file, off_t offset, size_t *length,
                             struct forebay_pin **ret_pin)
 {
-    off_t size = file->st.st_size;
+    off_t size = forebay_size(file);
 
     *ret_pin = NULL;
     if (offset < 0) {

@@ -139,8 +139,11 @@ struct fb_client_file {
     uint16_t source;
     uint16_t path_len;
     uint16_t path_at; /* where the path below the root begins */
-    char full[FB_CLIENT_FILE_PATH];
+    const char *full; /* not ours: it stays while the file is used */
 };
+
+/* The monotonic clock, a few milliseconds late. */
+int64_t fb_client_coarse_ns(void);
 
 /* `client` is zeroed memory. False: the socket's name is too long. */
 FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
@@ -163,7 +166,8 @@ struct fb_session *fb_client_session(struct fb_client *client);
 /* The root that an absolute, clean path (no `.`, `..`, `//`) is at or below; NULL: none. */
 const struct fb_client_place *fb_client_place(const struct fb_session *session, const char *path);
 
-/* 0: a regular file. FB_CLIENT_PASS, FB_CLIENT_LINK. Never an error: whoever passes finds out. */
+/* 0: a regular file. FB_CLIENT_PASS, FB_CLIENT_LINK. Never an error: whoever passes finds out.
+ * `path` is as for fb_client_place(), and becomes the file's `full`. */
 FB_MUST_CHECK int fb_client_open(struct fb_client *client, const char *path,
                                  struct fb_client_file *ret_file);
 
@@ -189,8 +193,9 @@ void fb_client_forget(struct fb_client *client, const char *path);
 /* Appends `path` to the clean directory in `to`. False: too long, a slash at its end, or `..` after
  * a name, which only the kernel can follow. */
 FB_MUST_CHECK bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path);
-/* The absolute, clean path of a file's name. False: only the kernel can tell, see below. */
-FB_MUST_CHECK bool fb_client_clean(const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
+/* The absolute, clean path of a file's name: itself, when it is one, or in `room`. NULL: only the
+ * kernel can tell, see below. */
+const char *fb_client_clean(const char *path, char room[FB_CLIENT_FILE_PATH]);
 /* The path of what is open, without symbolic links. */
 FB_MUST_CHECK bool fb_client_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH]);
 

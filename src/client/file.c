@@ -3,7 +3,7 @@
  *
  * A hit, without a lock and without a system call:
  *
- *     1. probe the index for (record id, block)             two cache lines
+ *     1. probe the index for (record id, block)             one cache line, mostly
  *     2. the segment's generation fits the location         one
  *     3. copy
  *     4. the generation still fits, and the file's record is still the one that was opened: ids are
@@ -16,7 +16,6 @@
  * kernel maps 64 KiB at each fault.
  */
 #include <string.h>
-#include <time.h>
 
 #include "client/client_priv.h"
 
@@ -26,6 +25,7 @@
 
 #define PREFETCH_BYTES 4096u
 #define POPULATE_FROM  16 /* reads of a stretch */
+#define COARSE_NS      100000000LL
 
 /* ---- opening ---- */
 
@@ -44,29 +44,24 @@ const struct fb_client_place *fb_client_place(const struct fb_session *session, 
     return best;
 }
 
-/* Who opens a file reads it next: let the beginning of it come meanwhile. */
-static void prefetch_item(const struct fb_layout *l, uint64_t key)
+/* The coarse clock is behind, by milliseconds or by what a virtual machine stood still: it tells
+ * what is good for long enough, and costs a fifth. */
+static bool is_past(int64_t until_ns)
 {
-    struct fb_found found;
-    const uint8_t *record;
-
-    if (!fb_layout_find(l, key, &found) || fb_loc_segment(found.loc[0]) >= l->h.dram_segments)
-        return;
-    record = l->dram + fb_loc_segment(found.loc[0]) * l->h.dram_segment_bytes +
-             fb_loc_offset(found.loc[0]);
-    __builtin_prefetch(record);
-    __builtin_prefetch(record + fb_record_data_offset(found.length));
+    return until_ns - fb_client_coarse_ns() < COARSE_NS && until_ns <= fb_client_now_ns();
 }
 
 /* From the table. False: not there, or to be asked about. */
 static bool look(const struct fb_session *s, const char *path, struct fb_client_file *f)
 {
     const struct fb_layout *l = &s->layout;
+    uint64_t hash = fb_path_hash(f->source, path, f->path_len);
     const struct fb_layout_file *record;
     struct fb_found_file found;
 
-    if (!fb_layout_find_file(l, f->source, path, f->path_len, &found) ||
-        found.valid_until_ns <= fb_client_now_ns())
+    fb_layout_prefetch_file(l, hash);
+    if (!fb_layout_find_file(l, hash, f->source, path, f->path_len, &found) ||
+        is_past(found.valid_until_ns))
         return false;
     record = fb_layout_file(l, found.id);
     if (!fb_layout_file_attr(record, &f->attr))
@@ -76,8 +71,7 @@ static bool look(const struct fb_session *s, const char *path, struct fb_client_
         return false;
     f->id = found.id;
     f->gen = found.gen;
-    f->path_hash = found.path_hash;
-    prefetch_item(l, fb_item_key(f->id, 0));
+    f->path_hash = hash;
     return true;
 }
 
@@ -111,9 +105,9 @@ int fb_client_open(struct fb_client *client, const char *path, struct fb_client_
         return FB_CLIENT_PASS;
     place = fb_client_place(s, path);
     len = strlen(path);
-    if (!place || len >= sizeof f->full || len <= place->path_len + 1u)
+    if (!place || len >= FB_CLIENT_FILE_PATH || len <= place->path_len + 1u)
         return FB_CLIENT_PASS;
-    memcpy(f->full, path, len + 1);
+    f->full = path;
     f->session = s;
     f->source = place->source;
     f->block_bytes = place->block_bytes;
@@ -193,20 +187,18 @@ void fb_client_note(struct fb_client *client, const struct fb_client_file *f, ui
     bool memory = outcome == FB_ACCESS_MEMORY;
     struct fb_client_area *area = atomic_load_explicit(&f->session->area, memory_order_acquire);
     struct fb_access access;
-    struct timespec t;
 
     if (!area)
         return;
     atomic_fetch_add_explicit(memory ? &area->reads : &area->medium_reads, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(memory ? &area->read_bytes : &area->medium_bytes, bytes,
                               memory_order_relaxed);
-    if (fb_access_full(&area->ring)) {
+    if (fb_access_full(&area->ring, 0)) {
         fb_access_drop(&area->ring);
         return;
     }
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
     access = (struct fb_access){
-        .time_ns = t.tv_sec * 1000000000LL + t.tv_nsec,
+        .time_ns = fb_client_coarse_ns(),
         .key = key,
         .loc = spot->loc,
         .offset = offset,

@@ -3,8 +3,11 @@
  *
  * A segment with a pointer into it is named in a hazard slot of our area; the daemon does not reuse
  * it. The order makes it safe: store the hazard, then look at the generation. If it had begun to
- * change, the pointer is not given out. The daemon lets all clients together pin a quarter of DRAM:
- * credits, asked for as they are needed.
+ * change, the pointer is not given out. In the same way the number of pointers into a session is
+ * stored before the session is looked at; one fence serves both.
+ *
+ * The daemon lets all clients together pin a quarter of DRAM: credits, asked for as they are
+ * needed.
  */
 #include <sched.h>
 #include <string.h>
@@ -120,6 +123,15 @@ static void want_credits(struct fb_client *client, struct fb_session *s)
 
 /* ---- pointers ---- */
 
+/* Under the lock: nobody else writes. The caller's fence comes after it. */
+static uint32_t count_pointers(struct fb_session *s, int more)
+{
+    uint32_t count = atomic_load_explicit(&s->pointers, memory_order_relaxed) + (uint32_t)more;
+
+    atomic_store_explicit(&s->pointers, count, memory_order_relaxed);
+    return count;
+}
+
 /* One more pointer into a segment. False: no slot to be had. */
 static bool try_hold(struct fb_client *client, struct fb_session *s, uint32_t segment)
 {
@@ -138,15 +150,16 @@ static bool try_hold(struct fb_client *client, struct fb_session *s, uint32_t se
             pins->slots[slot].segment = segment;
             if ((uint32_t)slot == pins->end)
                 pins->end++;
-            atomic_store(&area->hazards[slot], segment + 1);
+            /* Release: who held the slot before has read what it read. */
+            atomic_store_explicit(&area->hazards[slot], segment + 1, memory_order_release);
         }
     }
     if (slot >= 0) {
         pins->slots[slot].pointers++;
-        atomic_fetch_add(&s->pointers, 1);
+        count_pointers(s, 1);
     }
     unlock(pins);
-    /* Pairs with the fence in the daemon's guard. */
+    /* Pairs with the fence in the daemon's guard, and with fb_client_drop_session(). */
     atomic_thread_fence(memory_order_seq_cst);
     return slot >= 0;
 }
@@ -173,11 +186,16 @@ static void let_go(struct fb_client *client, struct fb_session *s, uint32_t segm
         /* Release: what was read through the pointer was read before. */
         if (--pins->slots[slot].pointers == 0 && area)
             atomic_store_explicit(&area->hazards[slot], 0, memory_order_release);
-        last = atomic_fetch_sub(&s->pointers, 1) == 1;
+        last = count_pointers(s, -1) == 0;
     }
     unlock(pins);
-    /* Its daemon has gone, and so has the last who looked at its bytes. */
-    if (last && atomic_load(&client->session) != s)
+    if (!last)
+        return;
+    /* Pairs with fb_client_drop_session(): one of the two clears it, or both. */
+    atomic_thread_fence(memory_order_seq_cst);
+    /* Its daemon has gone, and so has the last who looked at its bytes, unless somebody came while
+     * it was still the session to use; nobody does afterwards. */
+    if (atomic_load(&client->session) != s && atomic_load(&s->pointers) == 0)
         fb_client_clear_session(s);
 }
 

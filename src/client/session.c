@@ -1,10 +1,10 @@
 /*
  * Sessions: reaching a daemon, mapping its memory, noticing its end.
  *
- * Whether this process may use what the daemon offers is decided here, once: it must be the same
- * user with the same groups, may not be able to read less than the daemon, and must see the same
- * directory at a root's path. Then whatever the daemon could open for reading, this process could
- * have opened itself.
+ * Whether this process may use what the daemon offers is decided once, by the daemon and here: it
+ * must be the same user with the same groups, may not be able to read less than the daemon, and
+ * must see the same directory at a root's path. Then whatever the daemon could open for reading,
+ * this process could have opened itself.
  */
 #include <grp.h>
 #include <linux/capability.h>
@@ -22,12 +22,22 @@
 #define HUNG_STEP_NS    20000000
 #define HUNG_STEPS      25
 
-int64_t fb_client_now_ns(void)
+static int64_t clock_ns(clockid_t id)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(id, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+int64_t fb_client_now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+int64_t fb_client_coarse_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC_COARSE);
 }
 
 bool fb_client_alive(const struct fb_session *session, int64_t now_ns)
@@ -127,7 +137,7 @@ static bool check_header(const struct fb_layout_header *h, const struct fb_clien
            h->heads_offset < size && h->files_offset < size &&
            h->groups * sizeof(struct fb_layout_group) <= size - h->groups_offset &&
            h->segments * sizeof(struct fb_layout_segment) <= size - h->segments_offset &&
-           h->heads * sizeof(uint32_t) <= size - h->heads_offset &&
+           h->heads * sizeof(struct fb_layout_head) <= size - h->heads_offset &&
            h->files_bytes <= size - h->files_offset && h->dram_segments <= h->segments &&
            (h->dram_segments == 0 || h->dram_segment_bytes <= FB_SEGMENT_SIZE_MAX) &&
            h->dram_segments * h->dram_segment_bytes == w->dram_bytes;
@@ -250,6 +260,8 @@ int fb_client_hello(const struct fb_session *session, int fd, bool memory,
         *fd_count = 0;
         return -EPIPE;
     }
+    if (reply.magic == FB_CLIENT_MAGIC && reply.result < 0)
+        return reply.result;
     if (reply.magic != FB_CLIENT_MAGIC || reply.result != 0 || reply.bytes < sizeof *ret_welcome ||
         reply.bytes > FB_CLIENT_WELCOME_MAX)
         return -EPROTO;
@@ -279,9 +291,12 @@ static int begin(struct fb_client *client, int fd, struct fb_session *s)
     int fds[FB_CLIENT_FDS_MAX];
     unsigned fd_count = FB_ARRAY_SIZE(fds);
     size_t rest;
-    bool good = fb_client_hello(NULL, fd, true, &welcome, &rest, fds, &fd_count) == 0;
+    int rc = fb_client_hello(NULL, fd, true, &welcome, &rest, fds, &fd_count);
+    bool good = rc == 0;
     bool in = good && settle_in(client, fd, s, &welcome, rest, fds, fd_count);
 
+    if (rc == -EACCES) /* we are not who we would have to be */
+        fb_client_turn_off(client);
     if (in)
         take_medium(client, s, &welcome, fds + fd_count - welcome.medium_files);
     for (unsigned i = 0; i < fd_count; i++)
@@ -356,9 +371,9 @@ struct fb_session *fb_client_session(struct fb_client *client)
 
     if (fb_unlikely(atomic_load_explicit(&client->off, memory_order_relaxed)))
         return NULL;
-    now_ns = fb_client_now_ns();
-    if (fb_likely(s && fb_client_alive(s, now_ns)))
+    if (fb_likely(s && fb_client_alive(s, fb_client_coarse_ns())))
         return s;
+    now_ns = fb_client_now_ns();
     /* None, or one that shows no life: look again once a second, one thread at a time. */
     if (now_ns < atomic_load_explicit(&client->retry_ns, memory_order_acquire)) {
         /* Perhaps somebody has just opened one: the time was set after that. */

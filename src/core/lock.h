@@ -36,7 +36,6 @@
  X(FB_RANK_LEARN, 45, "what is learned about reuse, and the ranking of segments")           \
  X(FB_RANK_SEGMENT, 50, "the states and free lists of segments in one tier")                \
  X(FB_RANK_GUARD, 52, "who else may be reading a segment of DRAM")                          \
- X(FB_RANK_SPACE, 53, "the taking of file system space for new slots of a tier")            \
  X(FB_RANK_CLIENTS, 54, "the areas of memory shared with clients")                          \
  X(FB_RANK_TIER, 55, "a tier's free slots and staging memory")                              \
  X(FB_RANK_ORDERS, 57, "what users have ordered for paths")                                 \

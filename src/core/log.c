@@ -1,7 +1,8 @@
 /*
  * A line is formatted on the caller's stack and leaves in one write(2) under the lock, so lines
  * never mix. A log that cannot be written (a full disk above all) must not disturb the daemon: the
- * line is dropped, and where only its beginning went out, the next one starts with a newline.
+ * line is dropped, and where only its beginning went out, the next one starts with a newline. A
+ * disk that hangs keeps who writes to it; the others wait a moment, once, and drop their lines.
  *
  * Rotation makes the new file first, under the name path.new, and moves the old ones only then: if
  * it fails, logging goes on in the old file and no old file was lost.
@@ -25,6 +26,8 @@
 #define PREFIX_SIZE 128  /* of stamp and level, whatever the clock says */
 #define LINE_SIZE   (1 + PREFIX_SIZE + TEXT_SIZE + 1)
 #define ELLIPSIS    "..."
+#define HANG_NS     (5 * FB_NS_PER_S) /* somebody who writes for so long hangs */
+#define TRY_NS      FB_NS_PER_MS
 
 struct output {
     int fd;       /* -1: standard error */
@@ -40,6 +43,7 @@ struct output {
 struct logger {
     struct fb_mutex mutex;  /* guards `output` */
     _Atomic unsigned level; /* relaxed: nothing else hangs on it */
+    _Atomic bool hangs;     /* relaxed: a hint */
     struct output output;
 };
 
@@ -83,6 +87,9 @@ static void replace_output(const struct output *output, enum fb_log_level level)
     fb_mutex_lock(&logger.mutex);
     old = logger.output;
     logger.output = *output;
+    /* Standard error stays with the log, wherever that goes. */
+    if (old.stderr_too && output->fd >= 0)
+        logger.output.stderr_too = dup2(output->fd, STDERR_FILENO) >= 0;
     atomic_store_explicit(&logger.level, level, memory_order_relaxed);
     fb_mutex_unlock(&logger.mutex);
     fb_closep(&old.fd);
@@ -258,6 +265,19 @@ static void emit(enum fb_log_level level, const char *text, size_t text_len)
     write_line(o, line + skip, len - skip);
 }
 
+/* False: whoever has it hangs. */
+static bool lock_in_time(void) FB_TRIES(logger.mutex)
+{
+    bool hangs = atomic_load_explicit(&logger.hangs, memory_order_relaxed), locked;
+    int64_t until_ns = fb_now_ns() + (hangs ? 0 : HANG_NS);
+
+    while (!(locked = fb_mutex_try(&logger.mutex)) && fb_now_ns() < until_ns)
+        fb_sleep_ns(TRY_NS);
+    if (hangs == locked)
+        atomic_store_explicit(&logger.hangs, !locked, memory_order_relaxed);
+    return locked;
+}
+
 void fb_log(enum fb_log_level level, const char *format, ...)
 {
     int saved_errno = errno;
@@ -275,9 +295,10 @@ void fb_log(enum fb_log_level level, const char *format, ...)
     if (n < 0)
         return;
     len = escape(text, sizeof text, raw, (size_t)n >= sizeof raw);
-    fb_mutex_lock(&logger.mutex);
-    emit(level, text, len);
-    fb_mutex_unlock(&logger.mutex);
+    if (lock_in_time()) {
+        emit(level, text, len);
+        fb_mutex_unlock(&logger.mutex);
+    }
     errno = saved_errno;
 }
 

@@ -82,7 +82,7 @@ static const struct fb_setting table[] = {
     ROW("free-space-ratio", 0, RATIO, free_space_ratio, "0.1", NULL, "RATIO", group_cache,
         "Share of the cache's file system that stays free"),
     ROW("nvme-fill", 0, RATIO, nvme_fill, "0.8", NULL, "RATIO", group_cache,
-        "Share of cache-size that is filled"),
+        "Share of cache-size that is filled, 0.95 at most: logs and plans need room, too"),
     ROW("pmem-dir", 0, STRING, pmem_dir, NULL, NULL, "DIR", group_cache,
         "A directory on persistent memory, used between memory and disk"),
     ROW("pmem-size", 0, SIZE, pmem_bytes, "0", NULL, "SIZE", group_cache,

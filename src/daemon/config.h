@@ -124,6 +124,9 @@ void fb_config_free(struct fb_config *config);
 
 /* The first cache directory: it names the daemon. Resolved configurations only. */
 const char *fb_config_home(const struct fb_config *config);
+/* The most that a log may have: one that lies beside the cached data, and those before it, have a
+ * share of the disk's budget. Resolved configurations only. */
+uint64_t fb_config_log_bytes(const struct fb_config *config);
 
 /* The position in "a|b|c" as a word. Returns buf. */
 const char *fb_config_choice(const char *choices, unsigned position, char *buf, size_t size);

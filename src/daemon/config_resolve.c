@@ -39,6 +39,8 @@
 #define FETCHES_MAX        4096
 #define MOUNT_WAIT_MIN_NS  (10 * FB_NS_PER_S)
 #define MOUNT_WAIT_MAX_NS  (45 * FB_NS_PER_S)
+#define LOG_SHARE          40 /* one part in so many of the disk's budget is for logs */
+#define LOG_MIN_BYTES      (64ULL << 10)
 #define PART_MIN           (5u << 20) /* S3 takes no smaller part but the last */
 
 static int check_number(const char *name, uint64_t value, uint64_t least, uint64_t most,
@@ -151,7 +153,7 @@ static int check_ranges(const struct fb_config *c, struct fb_error *err)
 
 /* ---- memory ---- */
 
-static void resolve_memory(struct fb_config *c, const char *root)
+static int resolve_memory(struct fb_config *c, const char *root, struct fb_error *err)
 {
     char asked[FB_UNITS_TEXT_MAX];
     char has[FB_UNITS_TEXT_MAX];
@@ -159,6 +161,13 @@ static void resolve_memory(struct fb_config *c, const char *root)
     uint64_t limit = fb_memory_limit(root);
     uint64_t most = (uint64_t)((double)limit * MEMORY_SHARE);
 
+    if (most < FB_MEMORY_MIN)
+        return fb_error_set(
+            err, -ENOMEM,
+            "this machine or control group has %s of memory, and Forebay needs %s "
+            "of it; raise the limit to %s",
+            fb_format_size(has, limit), fb_format_size(given, FB_MEMORY_MIN),
+            fb_format_size(asked, (uint64_t)((double)FB_MEMORY_MIN / MEMORY_SHARE)));
     if (c->memory_bytes == 0) {
         c->memory_bytes = fb_max_u64(fb_min_u64(MEMORY_DEFAULT_MAX, limit / 4), FB_MEMORY_MIN);
     } else if (c->memory_bytes > most) {
@@ -168,6 +177,7 @@ static void resolve_memory(struct fb_config *c, const char *root)
                     fb_format_size(given, most));
         c->memory_bytes = most;
     }
+    return 0;
 }
 
 /* ---- directories ---- */
@@ -348,6 +358,15 @@ static void bound_cache_size(struct fb_config *c)
     }
 }
 
+uint64_t fb_config_log_bytes(const struct fb_config *c)
+{
+    uint64_t all = c->cache_bytes / LOG_SHARE;
+
+    if (!c->log_file || c->cache_bytes == 0 || !fb_path_below(fb_config_home(c), c->log_file))
+        return c->log_bytes;
+    return fb_min_u64(c->log_bytes, fb_max_u64(all / (c->log_keep + 1), LOG_MIN_BYTES));
+}
+
 int fb_config_resolve(struct fb_config *config, const char *root, struct fb_error *err)
 {
     int rc = check_ranges(config, err);
@@ -360,9 +379,10 @@ int fb_config_resolve(struct fb_config *config, const char *root, struct fb_erro
         rc = resolve_log(config, err);
     if (rc == -ENOMEM)
         return fb_error_set(err, rc, "out of memory");
+    if (rc == 0)
+        rc = resolve_memory(config, root, err);
     if (rc)
         return rc;
-    resolve_memory(config, root);
     bound_cache_size(config);
     return 0;
 }

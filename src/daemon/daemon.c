@@ -14,6 +14,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/thread.h"
 #include "daemon/daemon_priv.h"
 #include "daemon/private_mount.h"
 #include "daemon/runtime.h"
@@ -21,9 +22,11 @@
 #include "policy/evict.h"
 #include "source/s3_journal.h"
 
-#define BUSY_GRACE_NS   (8 * FB_NS_PER_S) /* so long a busy mount is waited for; then lazily */
-#define FORCE_GRACE_NS  (10 * FB_NS_PER_S)
-#define USERS_GRACE_NS  (12 * FB_NS_PER_S) /* opening a source may take ten */
+#define BUSY_GRACE_NS  (8 * FB_NS_PER_S) /* so long a busy mount is waited for; then lazily */
+#define FORCE_GRACE_NS (10 * FB_NS_PER_S)
+#define USERS_GRACE_NS (12 * FB_NS_PER_S) /* opening a source may take ten */
+/* What memory holds goes down in 20 s; a disk that has not taken the rest by then hangs. */
+#define CLOSE_GRACE_NS  (60 * FB_NS_PER_S)
 #define STOP_RETRY_MS   100
 #define EVICT_NAME_SIZE 32
 #define JOURNAL_NAME    "uploads"
@@ -146,7 +149,8 @@ static int open_log(const struct fb_config *c)
 {
     const char *path = c->log_file && *c->log_file ? c->log_file : NULL;
 
-    return fb_log_open(path, (enum fb_log_level)c->log_level, c->log_bytes, (unsigned)c->log_keep);
+    return fb_log_open(path, (enum fb_log_level)c->log_level, fb_config_log_bytes(c),
+                       (unsigned)c->log_keep);
 }
 
 static int claim_home(struct fb_daemon *d, struct fb_error *err)
@@ -197,6 +201,7 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     cache.cache_dir_count = c->cache_bytes ? c->dir_count : 0;
     for (unsigned i = 0; i < cache.cache_dir_count; i++)
         cache.cache_dirs[i] = c->dirs[i];
+    cache.home = fb_config_home(c);
     cache.pmem_dir = c->pmem_bytes ? c->pmem_dir : NULL;
     cache.pmem_bytes = c->pmem_bytes;
     cache.nvme_fill = c->nvme_fill;
@@ -445,6 +450,41 @@ static bool stop_mounts(struct fb_daemon *d)
     return true;
 }
 
+static void *close_cache(void *arg)
+{
+    struct fb_daemon *d = arg;
+
+    fb_local_stop(d->local);
+    if (d->cache)
+        fb_cache_close(d->cache);
+    fb_mutex_lock(&d->mutex);
+    d->closed = true;
+    fb_cond_broadcast(&d->idle);
+    fb_mutex_unlock(&d->mutex);
+    return NULL;
+}
+
+/* By a thread of its own, since a disk that hangs may never let it end. False: it does not. */
+static bool end_cache(struct fb_daemon *d)
+{
+    int64_t until_ns = fb_now_ns() + CLOSE_GRACE_NS;
+    pthread_t thread;
+    bool closed;
+
+    if (fb_thread_start(&thread, "fb-close", close_cache, d) < 0) {
+        (void)close_cache(d);
+        return true;
+    }
+    fb_mutex_lock(&d->mutex);
+    while (!d->closed && fb_cond_wait(&d->idle, &d->mutex, until_ns))
+        continue;
+    closed = d->closed;
+    fb_mutex_unlock(&d->mutex);
+    if (closed)
+        pthread_join(thread, NULL);
+    return closed;
+}
+
 /* Half-built daemons, too. False: something hangs and may still use what we have. */
 static bool stop(struct fb_daemon *d)
 {
@@ -472,9 +512,10 @@ static bool stop(struct fb_daemon *d)
     if (d->mounts_dir)
         fb_private_mounts_clear(d->mounts_dir);
     fb_shares_destroy(d->shares);
-    fb_local_stop(d->local);
-    if (d->cache)
-        fb_cache_close(d->cache);
+    if (!end_cache(d)) {
+        fb_log_error("a disk of the cache hangs; the cache is left as after a crash");
+        return false;
+    }
     fb_s3_journal_close(fb_steal(d->own.journal));
     return fb_control_stop(d->control);
 }

@@ -33,6 +33,7 @@ struct fb_daemon {
     struct fb_mutex mutex; /* FB_RANK_DAEMON: guards what is below */
     struct fb_cond idle;
     bool stopping;
+    bool closed;     /* the cache is */
     unsigned users;  /* requests under way */
     uint64_t served; /* requests that have ended */
 };

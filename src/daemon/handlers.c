@@ -343,6 +343,8 @@ static json_t *op_streams(void *arg, const json_t *request, const struct ucred *
     if (!fb_daemon_enter(d))
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     reply = fb_streams_json(d->cache, d->mounts, d->shares);
+    if (reply)
+        json_object_set_new(reply, "cache_dir", fb_wire_path(fb_config_home(d->options->config)));
     fb_daemon_leave(d);
     return reply;
 }

@@ -218,8 +218,9 @@ int fb_runtime_lock(const char *home, int *ret_fd, struct fb_error *err)
                             fb_strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         return refuse_locked(fd, home, err);
-    /* For the sentence above only; the lock is what counts. */
-    if (ftruncate(fd, 0) != 0 || dprintf(fd, "%ld\n", (long)getpid()) < 0)
+    /* For the sentence above only; the lock is what counts. A full disk is no reason to end. */
+    if ((ftruncate(fd, 0) != 0 || dprintf(fd, "%ld\n", (long)getpid()) < 0) && errno != ENOSPC &&
+        errno != EDQUOT)
         return fb_error_set(err, -errno, "cannot write to the cache directory %s: %s", home,
                             fb_strerror(errno));
     *ret_fd = fb_steal_fd(&fd);

@@ -121,13 +121,13 @@ static json_t *model_json(struct fb_cache *cache)
         json_object_set_new(importance, fb_reuse_feature_name((enum fb_reuse_feature)i),
                             json_real(v.importance[i]));
     return json_pack(
-        "{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:o*}", "trainings",
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:o*}", "trainings",
         (json_int_t)v.trainings, "requests", (json_int_t)v.requests, "trained_at",
-        (json_int_t)v.trained_at, "trained_ago_s",
+        (json_int_t)v.trained_at, "rows", (json_int_t)v.rows, "trained_ago_s",
         v.trained_wall_ns ? (double)(fb_wall_ns() - v.trained_wall_ns) / (double)FB_NS_PER_S : -1.0,
-        "training_ms", (double)v.train_ns / (double)FB_NS_PER_MS, "ranking_ms",
-        (double)v.rank_ns / (double)FB_NS_PER_MS, "bytes", (json_int_t)v.bytes, "observations",
-        v.quality.observations, "loss_bits", v.quality.loss, "loss_by_age_bits",
+        "training_ms", (double)v.train_ns / (double)FB_NS_PER_MS, "ranked", (json_int_t)v.ranked,
+        "ranking_ms", (double)v.rank_ns / (double)FB_NS_PER_MS, "bytes", (json_int_t)v.bytes,
+        "observations", v.quality.observations, "loss_bits", v.quality.loss, "loss_by_age_bits",
         v.quality.loss_by_age, "importance", importance);
 }
 

@@ -274,6 +274,25 @@ static void test_memory(void **state)
     fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:       104857600 kB\n");
     assert_int_equal(load_resolved(""), 0);
     assert_int_equal(config.memory_bytes, 4 * GIB);
+    /* Less than the least: refused, whatever is asked for. */
+    fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:       73728 kB\n");
+    assert_int_equal(load_resolved(""), -ENOMEM);
+    assert_int_equal(load_resolved("--memory 128M"), -ENOMEM);
+    assert_non_null(strstr(err.text, "raise the limit to 80M"));
+}
+
+/* Logs beside the cached data do not use its budget up; others are their owner's business. */
+static void test_log_size(void **state)
+{
+    (void)state;
+    assert_int_equal(load_resolved("--cache-size 100G"), 0);
+    assert_int_equal(fb_config_log_bytes(&config), 16 << 20);
+    assert_int_equal(load_resolved("--cache-size 200M"), 0);
+    assert_int_equal(fb_config_log_bytes(&config), 1 << 20); /* and four before it: 5 MiB */
+    assert_int_equal(load_resolved("--cache-size 200M --log-size 2K"), 0);
+    assert_int_equal(fb_config_log_bytes(&config), 2 << 10);
+    assert_int_equal(load_resolved("--cache-size 200M --log-file /var/log/x"), 0);
+    assert_int_equal(fb_config_log_bytes(&config), 16 << 20);
 }
 
 static void test_directories(void **state)
@@ -385,6 +404,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_section_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_many_sections, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_log_size, setup, teardown),
         cmocka_unit_test_setup_teardown(test_directories, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_directories, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cache_size_is_bounded_by_the_disk, setup, teardown),

@@ -5,9 +5,11 @@
 
 #include "core/mem.h"
 
-#define SPAN_MIN   64u
-#define CLOSE_MORE 8u
-#define RECENT     64u /* files read last: a second look at one of them says nothing */
+#define SPAN_MIN    64u
+#define CLOSE_MORE  8u
+#define LEAP_CHANCE 1e-3 /* of a leap where there is none */
+#define LEAP_MOST   32u  /* accesses that make a leap, at most */
+#define RECENT      64u  /* files read last: a second look at one of them says nothing */
 
 /* One of the two epochs that the plan knows. Turns of the next one go on where the current one
  * ends. */
@@ -33,6 +35,7 @@ struct fb_follow {
     uint64_t strange;
     uint64_t leap;                  /* where the last strange access was */
     unsigned leap_near;             /* strange ones in a row close to it */
+    unsigned leap_sure;             /* so many are a leap */
     uint64_t hints[FB_FOLLOW_SURE]; /* turns of the next epoch that were read since the last one of
                                      * this epoch was */
     uint32_t recent[RECENT];
@@ -100,6 +103,23 @@ static size_t lap_words(const struct fb_follow *f)
     return f->turns / 64 + 1;
 }
 
+/* How far apart the accesses after a leap are, at most. A single reader does not drift. */
+static uint64_t leap_near(const struct fb_follow *f)
+{
+    return f->step == 1 ? f->close : f->span + FB_FOLLOW_SURE;
+}
+
+/* In a short epoch strange accesses are near each other by chance: there it takes more of them. */
+static unsigned leap_sure(const struct fb_follow *f)
+{
+    double share = (double)(2 * leap_near(f)) / (double)f->turns, chance = share;
+    unsigned count = 2;
+
+    for (; count < LEAP_MOST && (count < FB_FOLLOW_SURE || chance > LEAP_CHANCE); count++)
+        chance *= share;
+    return count;
+}
+
 /* ---- life ---- */
 
 int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
@@ -117,6 +137,7 @@ int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
     f->turns = fb_div_up(f->samples, f->step * split->batch) * f->step * split->batch;
     f->span = fb_max_u64(2 * f->step * split->batch, SPAN_MIN);
     f->close = 4 * f->step + CLOSE_MORE;
+    f->leap_sure = leap_sure(f);
     for (uint64_t k = f->samples - fb_min_u64(f->samples, f->span); k < f->samples; k++)
         f->end = fb_max_u64(f->end, turn_of(f, k) + 1);
     memset(f->recent, 0xff, sizeof f->recent);
@@ -208,9 +229,24 @@ static bool is_close(const struct fb_follow *f, uint64_t turn)
     return turn + f->close >= f->high && turn <= f->high + f->close;
 }
 
+/* Whether a file is among the first `most` turns of the next epoch. */
+static bool begins_with(const struct fb_follow *f, uint32_t file, uint64_t most, uint64_t *ret_turn)
+{
+    uint64_t k;
+
+    if (!fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k))
+        return false;
+    *ret_turn = turn_of(f, k);
+    return *ret_turn < most;
+}
+
 static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
 {
-    if (is_close(f, turn))
+    uint64_t first;
+
+    /* Readers that lag behind the foremost hit upon the first of the next epoch now and then, but
+     * not in a row. */
+    if (is_close(f, turn) || !begins_with(f, file, f->close, &first))
         forget_hints(f);
     (void)mark(&f->now, turn);
     f->recent[f->recent_at++ % RECENT] = file;
@@ -242,17 +278,6 @@ static int begin_epoch(struct fb_follow *f, uint32_t file)
     return fb_plan_advance(f->plan) < 0 ? -ENOMEM : FB_FOLLOW_EPOCH;
 }
 
-/* Whether a file is among the first `most` turns of the next epoch. */
-static bool begins_with(const struct fb_follow *f, uint32_t file, uint64_t most, uint64_t *ret_turn)
-{
-    uint64_t k;
-
-    if (!fb_plan_access(f->plan, fb_plan_next(f->plan), file, &k))
-        return false;
-    *ret_turn = turn_of(f, k);
-    return *ret_turn < most;
-}
-
 /* At the end of an epoch nothing is to be expected but the very first of the next. */
 static bool is_first_of_next(const struct fb_follow *f, uint32_t file)
 {
@@ -261,10 +286,11 @@ static bool is_first_of_next(const struct fb_follow *f, uint32_t file)
     return f->high + f->step >= f->end && begins_with(f, file, f->step, &turn);
 }
 
-/* One more reason to believe that the next epoch has begun; true: reasons enough. */
-static bool begins_next(struct fb_follow *f, uint32_t file)
+/* One more reason to believe that the next epoch has begun; true: reasons enough. What this epoch
+ * still waits for is a weak one: it may come late, and be among the first of the next by chance. */
+static bool begins_next(struct fb_follow *f, uint32_t file, bool is_due)
 {
-    uint64_t need = is_first_of_next(f, file) ? 1 : FB_FOLLOW_SURE;
+    uint64_t need = !is_due && is_first_of_next(f, file) ? 1 : FB_FOLLOW_SURE;
     uint64_t turn;
 
     if (!begins_with(f, file, f->close, &turn))
@@ -276,12 +302,12 @@ static bool begins_next(struct fb_follow *f, uint32_t file)
 
 static bool leaps(struct fb_follow *f, uint64_t turn)
 {
-    uint64_t near = f->span + FB_FOLLOW_SURE;
+    uint64_t near = leap_near(f);
     bool is_near = turn < f->leap + near && f->leap < turn + near;
 
     f->leap_near = is_near ? f->leap_near + 1 : 1;
     f->leap = turn;
-    return f->leap_near >= FB_FOLLOW_SURE;
+    return f->leap_near >= f->leap_sure;
 }
 
 static int leap_to(struct fb_follow *f, uint32_t file, uint64_t turn)
@@ -302,11 +328,11 @@ int fb_follow_access(struct fb_follow *f, uint32_t file)
         turn = turn_of(f, k);
     again = ours && is_read(&f->now, turn);
     if (ours && !again && turn <= f->high + f->span)
-        return !is_close(f, turn) && begins_next(f, file) ? begin_epoch(f, file)
-                                                          : take(f, file, turn);
+        return !is_close(f, turn) && begins_next(f, file, true) ? begin_epoch(f, file)
+                                                                : take(f, file, turn);
     if (again && is_recent(f, file) && !is_first_of_next(f, file))
         return FB_FOLLOW_AGAIN;
-    if (begins_next(f, file))
+    if (begins_next(f, file, false))
         return begin_epoch(f, file);
     if (ours && !again && leaps(f, turn))
         return leap_to(f, file, turn);

@@ -26,7 +26,7 @@
 #include "base/attr.h"
 #include "epoch/plan.h"
 
-#define FB_FOLLOW_SURE 4 /* accesses that make a new epoch, or a leap */
+#define FB_FOLLOW_SURE 4 /* accesses that make a new epoch, or a leap, at least */
 
 enum fb_follow_fate {
     FB_FOLLOW_READ = 0,    /* as planned */

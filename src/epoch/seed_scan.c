@@ -20,7 +20,7 @@ enum fb_scan_level fb_scan_best(void)
 }
 
 /* Newton's iteration doubles the right bits; an odd number is its own inverse modulo 8. */
-static uint32_t inverse_of(uint32_t odd)
+uint32_t fb_scan_inverse(uint32_t odd)
 {
     uint32_t x = odd;
 
@@ -41,7 +41,7 @@ void fb_scan_add(struct fb_scan *s, uint32_t n, uint32_t file, uint32_t position
     s->tests[s->count++] = (struct fb_scan_test){
         .output = position + offset,
         .subtract = file - position,
-        .inverse = inverse_of(modulus >> twos),
+        .inverse = fb_scan_inverse(modulus >> twos),
         .turn = twos,
         .most = (UINT32_MAX - (file - position)) / modulus,
     };

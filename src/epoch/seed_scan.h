@@ -53,6 +53,9 @@ extern const char *const fb_scan_level_names[FB_SCAN_LEVELS];
 /* The widest vectors that this CPU has. */
 enum fb_scan_level fb_scan_best(void);
 
+/* Of an odd number, modulo 2^32. */
+uint32_t fb_scan_inverse(uint32_t odd);
+
 /* Tests that the generator of n files puts `file` at `position`, with the outputs beginning
  * `offset` later. Nothing is added when that cannot be told by one output (file < position), nor
  * beyond the limits above. */

@@ -33,16 +33,25 @@ static inline __attribute__((always_inline)) void seed_step(struct block *b, uin
         b->v[j] = (b->v[j] ^ b->v[j] >> 30) * 1812433253u + i;
 }
 
-/* The output that the words of the state at q, q + 1 and q + SHIFT give. */
-static inline __attribute__((always_inline)) vec output(vec word, vec after, vec far)
+/* What the words of the state at q, q + 1 and q + SHIFT become, and which output that gives. */
+static inline __attribute__((always_inline)) vec twist(vec word, vec after, vec far)
 {
     vec mixed = (word & 0x80000000u) | (after & 0x7fffffffu);
-    vec y = far ^ mixed >> 1 ^ (-(after & 1) & 0x9908b0dfu);
 
+    return far ^ mixed >> 1 ^ (-(after & 1) & 0x9908b0dfu);
+}
+
+static inline __attribute__((always_inline)) vec temper(vec y)
+{
     y ^= y >> 11;
     y ^= y << 7 & 0x9d2c5680u;
     y ^= y << 15 & 0xefc60000u;
     return y ^ y >> 18;
+}
+
+static inline __attribute__((always_inline)) vec output(vec word, vec after, vec far)
+{
+    return temper(twist(word, after, far));
 }
 
 static inline __attribute__((always_inline)) vec holds(vec u, const struct fb_scan_test *t)

@@ -6,39 +6,55 @@
 #include "core/mem.h"
 #include "epoch/seed_prefix.h"
 #include "epoch/seed_track.h"
+#include "epoch/seed_walk.h"
 
 #define HITS        1024              /* of a scan, before they are looked at */
 #define HIT_COST    256               /* seeds that could be scanned in the time a hit takes */
 #define ORDER_COST  8                 /* files of an order that is made in the time a seed takes */
 #define RANKS       64                /* looked for first */
 #define LARGE_FILES (UINT32_MAX / 20) /* from here on torch shuffles from the back */
-
-/* Which seeds are scanned for what: accesses first to last, each at the positions where ranks low
- * to high have it while they read their first batch. */
-struct pass {
-    bool is_nested;
-    bool is_long;  /* where more than the small seeds are to be searched */
-    bool is_rare;  /* where the first access may have been displaced */
-    bool is_liked; /* nothing is scanned: samplers that shuffle from the back, seed by seed */
-    uint32_t first;
-    uint32_t last;
-    uint32_t low;
-    uint32_t high;
-};
-
-static const struct pass passes[] = {
-    {.high = RANKS},                                           /* finds most */
-    {.is_nested = true, .high = 1},                            /* torch's global generator */
-    {.first = 1, .last = 2, .high = RANKS, .is_rare = true},   /* a swap displaced the first */
-    {.low = RANKS, .high = FB_SEED_RANK_MAX, .is_long = true}, /* high ranks */
-    {.is_liked = true, .is_long = true},
-    {.high = RANKS, .is_long = true}, /* all seeds beyond the small ones */
-};
+#define WALK_COST   128               /* steps of a walk in the time a seed takes */
+#define WALK_ONE    (16 * 512)        /* positions: 16 workers of one rank, batches of 512 */
+#define WALK_NEAR   (4 * WALK_ONE)    /* of a few ranks, or smaller batches */
+#define WALK_MIDDLE (16 * WALK_ONE)
+#define WALK_FAR    (64 * WALK_ONE)
 
 enum family {
     DIRECT, /* DistributedSampler, RandomSampler */
     LOADER, /* the generator gave the workers' base seed first */
     GLOBAL, /* the generator gave that, and then the seed of the one that shuffles */
+};
+
+/* Which seeds are scanned for what: accesses first to last, each at the positions where ranks low
+ * to high have it while they read their first batch. Or walked: the first two accesses, anywhere
+ * from position low on. */
+struct pass {
+    enum family family;
+    bool is_long;   /* where more than the small seeds are to be searched */
+    bool is_rare;   /* where the first access may have been displaced */
+    bool is_liked;  /* nothing is scanned: samplers that shuffle from the back, seed by seed */
+    bool is_beyond; /* seeds that are not small */
+    uint32_t first;
+    uint32_t last;
+    uint32_t low;
+    uint32_t high;
+    uint32_t steps; /* of a walk */
+    uint64_t seeds; /* that are walked; 0: all small ones */
+};
+
+static const struct pass passes[] = {
+    {.high = RANKS},                                         /* finds most */
+    {.family = GLOBAL, .high = 1},                           /* torch's global generator */
+    {.first = 1, .last = 2, .high = RANKS, .is_rare = true}, /* a swap displaced the first */
+    {.steps = WALK_FAR, .seeds = FB_SEED_LIKED},             /* not the first worker */
+    {.steps = WALK_NEAR},
+    {.steps = WALK_ONE, .family = LOADER},
+    {.steps = WALK_ONE, .family = GLOBAL},
+    {.low = RANKS, .high = FB_SEED_RANK_MAX, .is_long = true}, /* high ranks */
+    {.is_liked = true, .is_long = true},
+    {.high = RANKS, .is_long = true, .is_beyond = true},
+    {.low = WALK_NEAR, .steps = WALK_MIDDLE},
+    {.low = WALK_MIDDLE, .steps = WALK_FAR}, /* takes as long as all of the above */
 };
 
 struct fb_seed_search {
@@ -59,6 +75,7 @@ struct fb_seed_search {
     bool is_begun;
     uint64_t next_seed;
     struct fb_scan scan;
+    struct fb_walk walk;
     uint32_t hits[HITS];
     struct fb_mt19937 mt;
     struct fb_prefix prefix;
@@ -82,6 +99,7 @@ void fb_seed_search_free(struct fb_seed_search *s)
     if (!s)
         return;
     fb_seed_track_clear(&s->track);
+    fb_walk_close(&s->walk);
     free(s);
 }
 
@@ -91,6 +109,7 @@ void fb_seed_search_restart(struct fb_seed_search *s, const struct fb_seed_belie
     if (last)
         s->last = *last;
     fb_seed_track_clear(&s->track);
+    fb_walk_close(&s->walk);
     s->state = FB_SEED_COLLECT;
     s->kept = 0;
     s->pass = 0;
@@ -313,21 +332,33 @@ static bool is_twin(const struct fb_seed_search *s, unsigned order)
 static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
 {
     return s->is_out[s->order] || (pass->is_rare && s->files[s->order][0] >= RANKS) ||
-           (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) || is_twin(s, s->order);
+           (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) ||
+           (pass->steps > 0 &&
+            (!s->config.any_worker || s->config.counts[s->order] <= pass->low)) ||
+           is_twin(s, s->order);
 }
 
-/* The long search itself: the last. */
-static bool is_beyond(const struct pass *pass)
+/* One rank alone reads all positions, one after the other; of several, each has enough to be
+ * believed by. */
+static int begin_walk(struct fb_seed_search *s, const struct pass *pass)
 {
-    return pass == &passes[FB_ARRAY_SIZE(passes) - 1];
+    uint32_t n = s->config.counts[s->order];
+    int rc = fb_walk_open(&s->walk, n, pass->steps, pass->family == LOADER ? 2 : 0);
+
+    s->walk.apart =
+        pass->family == DIRECT ? (uint32_t)fb_min_u64(FB_SEED_RANK_MAX, n / FB_SEED_ENOUGH) : 1;
+    s->walk.is_nested = pass->family == GLOBAL;
+    s->walk.files[0] = s->files[s->order][0];
+    s->walk.files[1] = s->files[s->order][1];
+    return rc;
 }
 
-static void begin_pass(struct fb_seed_search *s, const struct pass *pass)
+static void begin_scan(struct fb_seed_search *s, const struct pass *pass)
 {
     uint32_t n = s->config.counts[s->order];
     const uint32_t *files = s->files[s->order];
 
-    s->scan.is_nested = pass->is_nested;
+    s->scan.is_nested = pass->family == GLOBAL;
     s->scan.count = 0;
     for (uint32_t p = pass->low; p < pass->high * (pass->last + 1); p++) {
         for (uint32_t a = pass->first; a <= pass->last; a++) {
@@ -338,8 +369,20 @@ static void begin_pass(struct fb_seed_search *s, const struct pass *pass)
         if (p == 2 && pass->first == 0)
             fb_scan_add(&s->scan, n, files[0], 0, 2);
     }
-    s->next_seed = is_beyond(pass) ? FB_SEED_SMALL : 0;
+}
+
+/* -ENOMEM. */
+static int begin_pass(struct fb_seed_search *s, const struct pass *pass)
+{
+    int rc = 0;
+
+    s->next_seed = pass->is_beyond ? FB_SEED_SMALL : 0;
     s->is_begun = true;
+    if (pass->steps > 0)
+        rc = begin_walk(s, pass);
+    else
+        begin_scan(s, pass);
+    return rc;
 }
 
 static uint64_t pass_end(const struct fb_seed_search *s, const struct pass *pass)
@@ -348,12 +391,15 @@ static uint64_t pass_end(const struct fb_seed_search *s, const struct pass *pass
 
     if (pass->is_liked)
         return FB_SEED_LIKED * FB_ARRAY_SIZE(back_shufflers);
-    return is_beyond(pass) ? limit : fb_min_u64(limit, FB_SEED_SMALL);
+    if (pass->seeds)
+        limit = fb_min_u64(limit, pass->seeds);
+    return pass->is_beyond ? limit : fb_min_u64(limit, FB_SEED_SMALL);
 }
 
 static void end_pass(struct fb_seed_search *s)
 {
     s->is_begun = false;
+    fb_walk_close(&s->walk);
     if (++s->order < s->config.order_count)
         return;
     s->order = 0;
@@ -362,6 +408,26 @@ static void end_pass(struct fb_seed_search *s)
 }
 
 /* Returns what it cost, in seeds; -ENOMEM. */
+static int64_t walk_some(struct fb_seed_search *s, const struct pass *pass)
+{
+    struct fb_walked walked;
+    int rc = 0;
+
+    fb_walk_run(&s->walk, s->config.level, (uint32_t)s->next_seed, &walked);
+    for (uint32_t i = 0; rc == 0 && i < FB_WALK_BLOCK && s->state == FB_SEED_SEARCH; i++) {
+        struct fb_seed_guess guess = {.shuffle =
+                                          spec_of(s, pass->family, (uint32_t)s->next_seed + i)};
+        uint32_t at = walked.positions[0][i], after = walked.positions[1][i];
+
+        if (at != FB_WALK_NOWHERE && after != FB_WALK_NOWHERE && at >= pass->low && at < after &&
+            after - at <= s->walk.apart)
+            rc = try_guess(s, &guess, s->order);
+    }
+    s->next_seed += FB_WALK_BLOCK;
+    return rc ? rc : FB_WALK_BLOCK * ((int64_t)s->walk.steps / WALK_COST + 1);
+}
+
+/* As walk_some(). */
 static int64_t scan_some(struct fb_seed_search *s, const struct pass *pass, uint64_t seeds)
 {
     size_t hits;
@@ -377,8 +443,8 @@ static int64_t scan_some(struct fb_seed_search *s, const struct pass *pass, uint
         fb_scan_run(&s->scan, s->config.level, (uint32_t)s->next_seed, seeds, s->hits, HITS, &hits);
     s->next_seed += done;
     for (size_t i = 0; rc == 0 && i < hits && s->state == FB_SEED_SEARCH; i++) {
-        rc = try_seed(s, pass->is_nested ? GLOBAL : DIRECT, s->hits[i]);
-        if (rc == 0 && s->state == FB_SEED_SEARCH && !pass->is_nested && pass->first == 0)
+        rc = try_seed(s, pass->family, s->hits[i]);
+        if (rc == 0 && s->state == FB_SEED_SEARCH && pass->family == DIRECT && pass->first == 0)
             rc = try_seed(s, LOADER, s->hits[i]);
     }
     return rc ? rc : (int64_t)(done + hits * HIT_COST);
@@ -398,12 +464,12 @@ int fb_seed_search_step(struct fb_seed_search *s, uint64_t seeds)
         const struct pass *pass = &passes[s->pass];
         int64_t cost = 0;
 
-        if (!s->is_begun)
-            begin_pass(s, pass);
-        if (s->next_seed >= pass_end(s, pass) || is_idle(s, pass))
+        if (is_idle(s, pass) || (s->is_begun && s->next_seed >= pass_end(s, pass)))
             end_pass(s);
+        else if (!s->is_begun)
+            cost = begin_pass(s, pass);
         else
-            cost = scan_some(s, pass, seeds - spent);
+            cost = pass->steps > 0 ? walk_some(s, pass) : scan_some(s, pass, seeds - spent);
         if (cost < 0)
             return (int)cost;
         spent += (uint64_t)cost;

@@ -2,11 +2,12 @@
  * epoch/seed_search.h - the seed of a shuffle, found from what one process reads.
  *
  * The first accesses of a process that reads a shuffled data set are the first samples of a rank:
- * of the rank's only process, or of worker 0 of its loader. (Other workers begin far into the
- * epoch; for one of them the search ends without a result, unless it is told what was found for
- * another. Let it begin with the lowest process of those that one parent started.) Unknown are the
- * seed, which generator it went into, the order in which the data set numbers its files, the world
- * and the rank. It goes so:
+ * of the rank's only process, or of worker 0 of its loader. Other workers begin far into the epoch:
+ * to understand one of them alone takes minutes instead of a tenth of a second, and is done when
+ * asked for (any_worker). What was found for one worker finds all others at once; so let it begin
+ * with the lowest process of those that one parent started. Unknown are the seed, which generator
+ * it went into, the order in which the data set numbers its files, the world and the rank. It goes
+ * so:
  *
  *     collect   FB_SEED_FIRST accesses
  *     search    seeds below 2^20, then up to the limit, by seed_scan.h: does the seed put the first
@@ -14,6 +15,9 @@
  *               is the number of a rank? A seed that does is made to draw its first positions
  *               exactly: there the second access tells the world. Then the whole order is made, and
  *               all accesses must be where they should.
+ *               For another worker than the first both accesses are followed through the shuffle of
+ *               each seed (seed_walk.h): people's favourite seeds far into the epoch, then all
+ *               small ones, near before far.
  *               A longer search also tries the seeds people like with numpy's and Python's
  *               shuffles, which begin at the back: there each seed costs a whole order.
  *     verify    until FB_SEED_ENOUGH accesses were foretold
@@ -25,7 +29,7 @@
  * among the rank's own samples is forgiven to a belief, a step back or to another rank's is not.
  *
  * Pure: no I/O, no threads; the caller steps it with a budget. Memory: 4 bytes a file from the
- * moment a seed is found, 8 while it is checked.
+ * moment a seed is found, 8 while it is checked; 6 MB more to search for any worker.
  */
 #ifndef FB_EPOCH_SEED_SEARCH_H
 #define FB_EPOCH_SEED_SEARCH_H
@@ -76,6 +80,7 @@ struct fb_seed_config {
     unsigned order_count;            /* 1 to FB_SEED_ORDERS */
     uint32_t counts[FB_SEED_ORDERS]; /* files in each order */
     uint64_t seed_limit;             /* 0: FB_SEED_SMALL */
+    bool any_worker;                 /* the process may be another worker than the first */
     enum fb_scan_level level;
 };
 

@@ -167,6 +167,48 @@ static void test_drift_and_loss(void **state)
     fb_plan_free(truth);
 }
 
+/* A loader hands out two batches a worker, so a quick one runs ahead and then waits: what others
+ * read meanwhile hits upon the first of a short next epoch, which has not begun for that. */
+static void test_running_ahead(void **state)
+{
+    enum {
+        WORKERS = 4,
+        BATCH = 32
+    };
+    struct fixture *f = *state;
+    struct fb_plan *truth = make_plan(f, BATCH, WORKERS);
+    const struct fb_split *split = fb_plan_split(truth);
+    uint64_t samples = fb_split_samples(split), k;
+    struct fb_rand r = {.state = 2};
+
+    begin(f, BATCH, WORKERS);
+    for (uint64_t epoch = 0; epoch < 100; epoch++) {
+        uint64_t j[WORKERS] = {0}, left = samples;
+
+        while (left > 0) {
+            uint32_t w = (uint32_t)(fb_rand_u64(&r) % WORKERS);
+            uint64_t oldest = UINT64_MAX;
+
+            for (uint32_t other = 0; other < WORKERS; other++) {
+                if (fb_split_worker_sample(split, other, j[other], &k))
+                    oldest = fb_min_u64(oldest, k / BATCH);
+            }
+            while (fb_split_worker_sample(split, w, j[w], &k) && k / BATCH < oldest + 2 * WORKERS &&
+                   fb_rand_u64(&r) % 200 != 0) {
+                int fate =
+                    fb_follow_access(f->follow, fb_plan_file(truth, fb_plan_current(truth), k));
+
+                assert_true(fate != FB_FOLLOW_EPOCH || left + FB_FOLLOW_SURE * 8 > samples);
+                j[w]++;
+                left--;
+            }
+        }
+        assert_int_equal(stats_of(f).epoch, epoch);
+        assert_int_equal(fb_plan_advance(truth), 0);
+    }
+    fb_plan_free(truth);
+}
+
 /* Somebody resumes in the middle of an epoch: after a few accesses the plan is there, too. */
 static void test_leap(void **state)
 {
@@ -241,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_drift_and_loss, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_running_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_leap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_off, setup, teardown),
         cmocka_unit_test_setup_teardown(test_over_the_end, setup, teardown),

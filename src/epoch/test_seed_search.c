@@ -352,6 +352,82 @@ static void test_last(void **state)
     fb_seed_search_free(s);
 }
 
+/* A worker that is not the first, and nothing known of another: by accesses in a first batch, from
+ * the middle of the epoch to its end. */
+static void check_alone(struct fb_shuffle_spec spec, struct fb_split split, uint32_t worker)
+{
+    struct fb_seed_config config = {.order_count = 2,
+                                    .counts = {spec.count, spec.count},
+                                    .level = fb_scan_best(),
+                                    .seed_limit = 3000,
+                                    .any_worker = true};
+    struct fb_seed_search *s = fb_seed_search_new(&config);
+    const struct fb_seed_belief *b;
+    struct reader r;
+
+    assert_non_null(s);
+    reader_open(&r, &spec, &split, worker);
+    for (unsigned i = 0; i < FB_SEED_ENOUGH; i++) {
+        uint32_t file = reader_next(&r);
+
+        assert_int_not_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
+        assert_int_equal(fb_seed_search_feed(s, (uint32_t[]){spec.count - 1 - file, file}), 0);
+        search_to_end(s);
+    }
+    assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
+    b = fb_seed_search_belief(s);
+    assert_int_equal(b->shuffle.seed, spec.seed);
+    assert_int_equal(b->shuffle.generator, spec.generator);
+    assert_int_equal(b->world, split.world);
+    assert_int_equal(b->rank, split.rank);
+    assert_int_equal(b->start, (uint64_t)worker * split.batch);
+    while (r.j < 3 * (uint64_t)split.batch) {
+        uint32_t file = reader_next(&r);
+
+        assert_int_equal(fb_seed_search_feed(s, (uint32_t[]){spec.count - 1 - file, file}), 0);
+    }
+    assert_int_equal(b->workers, split.workers);
+    assert_int_equal(b->worker, worker);
+    assert_int_equal(b->lost, 0);
+    free(r.order);
+    fb_seed_search_free(s);
+}
+
+static void test_alone(void **state)
+{
+    struct fb_shuffle_spec spec = distributed(42, 20011);
+    struct fb_split split = {.world = 8, .rank = 5, .batch = 64, .workers = 4};
+
+    (void)state;
+    check_alone(spec, split, 1);
+    check_alone(spec, split, 3);
+    spec.seed = 2500;
+    check_alone(spec, split, 2);
+    split = (struct fb_split){.world = 1, .batch = 300, .workers = 16};
+    check_alone(spec, split, 15);
+    spec.sampler = fb_sampler_find("torch-random");
+    split.batch = 32;
+    check_alone(spec, split, 7);
+    spec.generator = FB_TORCH_LOADER;
+    check_alone(spec, split, 1);
+}
+
+/* Nobody asked for it: it costs nothing. */
+static void test_not_alone(void **state)
+{
+    struct fb_shuffle_spec spec = distributed(42, 20011);
+    struct fb_seed_search *s = search_open(spec.count);
+    struct reader r;
+
+    (void)state;
+    reader_open(&r, &spec, &(struct fb_split){.world = 2, .batch = 64, .workers = 4}, 1);
+    while (r.j < 20)
+        feed(s, reader_next(&r));
+    assert_int_equal(fb_seed_search_state(s), FB_SEED_NONE);
+    free(r.order);
+    fb_seed_search_free(s);
+}
+
 /* Streams that are no such shuffle, and a shuffle of another kind. */
 static void test_nothing_there(void **state)
 {
@@ -384,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_displaced),     cmocka_unit_test(test_long),
         cmocka_unit_test(test_contradiction), cmocka_unit_test(test_last),
         cmocka_unit_test(test_liked),         cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_alone),         cmocka_unit_test(test_not_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,16 @@ void fb_engine_observe(struct fb_engine *engine, fb_engine_observer *observer, v
     fb_mutex_unlock(&engine->lock);
 }
 
+void fb_engine_tell(struct fb_engine *engine, const struct fb_io *io, bool completed)
+{
+    if (!engine)
+        return;
+    fb_mutex_lock(&engine->lock);
+    if (engine->observer)
+        engine->observer(engine->observer_arg, io, completed);
+    fb_mutex_unlock(&engine->lock);
+}
+
 void fb_engine_completed(struct fb_engine *engine, const struct fb_io *io)
 {
     if (engine->observer && io->op != FB_IO_READ && io->result >= 0)

@@ -70,5 +70,8 @@ void fb_engine_run(struct fb_engine *engine, struct fb_io *const *ios, unsigned 
  * under way; NULL ends it. */
 typedef void fb_engine_observer(void *arg, const struct fb_io *io, bool completed);
 void fb_engine_observe(struct fb_engine *engine, fb_engine_observer *observer, void *arg);
+/* Of a WRITE or FSYNC that its submitter does without the engine, in memory that is mapped; such an
+ * FSYNC covers `length` bytes from `offset` on. Takes NULL for an engine. */
+void fb_engine_tell(struct fb_engine *engine, const struct fb_io *io, bool completed);
 
 #endif

@@ -91,16 +91,22 @@ static bool submit(struct own *own, int fd, void *data, uint32_t length, uint64_
     return syscall(SYS_io_submit, own->context, 1, iocbs) == 1;
 }
 
-int64_t fb_wait_read(int fd, void *data, uint32_t length, uint64_t offset)
+int64_t fb_wait_read(int fd, void *data, uint32_t length, uint64_t offset,
+                     struct fb_meanwhile *meanwhile)
 {
     struct own *own = &thread_own;
+    bool begun = false;
     ssize_t n;
 
     if (!own->known)
         context_make(own);
     if (own->skip > 0)
         own->skip--;
-    else if (own->context != 0 && submit(own, fd, data, length, offset))
+    else
+        begun = own->context != 0 && submit(own, fd, data, length, offset);
+    if (meanwhile->run)
+        meanwhile->run(meanwhile);
+    if (begun)
         return answer(own);
     n = pread(fd, data, length, (off_t)offset);
     return n < 0 ? -errno : n;

@@ -8,6 +8,8 @@
  *         row's label += 1 / (size * (time since the sampling + a tenth of the interval)); it has
  *         counted
  *     train: boost labels over features, forget all samplings and ghosts
+ *     drift: many more requests miss than at the last training: forget all rows and the model, and
+ *         begin anew, with the short intervals of the beginning
  *     rank: predict for all groups, divide by their bytes, sort, hand out the first share `evict`
  */
 #include "policy/glcache.h"
@@ -30,7 +32,10 @@
 #define INTERVAL_LATE  20.0 /* at most this part of all time so far */
 #define LATE_MAX       8.0  /* turnovers */
 #define MISS_RATIO_MIN 0.01
-#define SOON           0.1 /* of an interval */
+#define SOON           0.1  /* of an interval */
+#define DRIFT          0.1f /* misses of a request, more than at the last training */
+#define LOOK           0.25 /* of the cache's objects, */
+#define LOOK_MIN       400  /* and at least so many, are missed in a look */
 
 struct ghost {
     uint64_t hash; /* 0: free */
@@ -47,6 +52,7 @@ struct fb_gl_state {
     struct fb_rand rand;
     struct fb_boost *model;
     unsigned trainings;
+    unsigned drifts;
 
     /* The window: what it began with, and what it said in the end. */
     uint32_t window_start;
@@ -55,6 +61,13 @@ struct fb_gl_state {
     float request_rate;
     float write_rate;
     float miss_ratio;
+
+    /* A look: what misses now. */
+    uint32_t look_start;
+    uint32_t look_misses;
+    float recent;   /* miss ratio of the last one */
+    float usual;    /* what it was when the interval began */
+    uint32_t began; /* to learn: at the start, or after a drift */
 
     uint32_t next_sample;
     uint32_t next_train;
@@ -95,6 +108,7 @@ int fb_gl_create(const struct fb_gl_settings *settings, uint64_t seed, struct fb
     gl->state->settings = *settings;
     gl->state->rand.state = seed;
     gl->state->miss_ratio = 1;
+    gl->state->recent = 1;
     *ret_gl = gl;
     return 0;
 }
@@ -256,6 +270,7 @@ void fb_gl_miss(struct fb_gl *gl, uint64_t hash, uint32_t size, uint32_t now_s,
     gl->now++;
     meta->last = gl->now;
     gl->state->window_misses++;
+    gl->state->look_misses++;
     if (gl->now - gl->state->window_start >= WINDOW)
         close_window(gl, now_s);
     if (gl->ghosts > 0)
@@ -343,7 +358,7 @@ static void plan_interval(struct fb_gl *gl, uint64_t cached)
 {
     struct fb_gl_state *s = gl->state;
     double turnover = (double)cached / fmax(s->miss_ratio, MISS_RATIO_MIN);
-    double late = fmin(gl->now / INTERVAL_LATE, LATE_MAX * turnover);
+    double late = fmin((gl->now - s->began) / INTERVAL_LATE, LATE_MAX * turnover);
     double interval = fmax(turnover / 2, late);
 
     if (s->settings.interval > 0)
@@ -354,6 +369,33 @@ static void plan_interval(struct fb_gl *gl, uint64_t cached)
     s->next_sample = gl->now;
     s->sample_end = gl->now + (uint32_t)(interval / 2);
     s->next_train = gl->now + (uint32_t)interval;
+    s->usual = s->recent;
+}
+
+/* What was asked for is not asked for any more. */
+static bool has_drifted(struct fb_gl *gl, uint64_t cached)
+{
+    struct fb_gl_state *s = gl->state;
+
+    if (s->look_misses < fmax(LOOK * (double)cached, LOOK_MIN))
+        return false;
+    s->recent = (float)s->look_misses / (float)(gl->now - s->look_start);
+    s->look_start = gl->now;
+    s->look_misses = 0;
+    return s->model && s->recent > s->usual + DRIFT;
+}
+
+/* Without a model the groups go in turn, which is better than one that is wrong. */
+static void begin_anew(struct fb_gl *gl)
+{
+    struct fb_gl_state *s = gl->state;
+
+    fb_boost_free(s->model);
+    s->model = NULL;
+    s->row = s->row_count = 0;
+    s->victims = s->victim = 0;
+    s->began = gl->now;
+    s->drifts++;
 }
 
 int fb_gl_step(struct fb_gl *gl, uint64_t cached)
@@ -361,7 +403,11 @@ int fb_gl_step(struct fb_gl *gl, uint64_t cached)
     struct fb_gl_state *s = gl->state;
     int rc = 0;
 
-    if (s->moment == 0) {
+    if (has_drifted(gl, cached)) {
+        begin_anew(gl);
+        forget_samples(gl);
+        plan_interval(gl, cached);
+    } else if (s->moment == 0) {
         plan_interval(gl, cached);
     } else if ((int32_t)(gl->now - s->next_train) >= 0) {
         rc = train(gl);
@@ -474,6 +520,11 @@ int fb_gl_victim(struct fb_gl *gl, uint32_t *ret_group)
 unsigned fb_gl_trainings(const struct fb_gl *gl)
 {
     return gl->state->trainings;
+}
+
+unsigned fb_gl_drifts(const struct fb_gl *gl)
+{
+    return gl->state->drifts;
 }
 
 void fb_gl_importance(const struct fb_gl *gl, double ret_shares[FB_GL_FEATURES])

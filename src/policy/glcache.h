@@ -14,7 +14,8 @@
  * for adds its utility once, also when the group has been evicted since (ghosts). At the end of the
  * interval these rows and those of intervals before, at most 2,048, train a model. Where the paper
  * does so once a day, an interval here is half a turnover of the cache, and longer later on, so the
- * first model comes after half a turnover.
+ * first model comes after half a turnover. When a tenth more of the requests miss than at the last
+ * training, what was learned is of a time that is over: it begins anew.
  *
  * Where the paper's words alone do worse than its authors' code, or squared loss does:
  * - Groups are ranked by utility per byte. They have equal numbers of objects, not of bytes.
@@ -145,6 +146,7 @@ FB_MUST_CHECK int fb_gl_step(struct fb_gl *gl, uint64_t cached);
 FB_MUST_CHECK int fb_gl_victim(struct fb_gl *gl, uint32_t *ret_group);
 
 unsigned fb_gl_trainings(const struct fb_gl *gl);
+unsigned fb_gl_drifts(const struct fb_gl *gl); /* how often it began anew */
 void fb_gl_importance(const struct fb_gl *gl, double ret_shares[FB_GL_FEATURES]);
 
 #endif

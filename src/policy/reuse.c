@@ -10,6 +10,8 @@
  *            until the cache has evicted as much as it holds: 0.9, and for all ages above 0.3 of
  *            all time (so what is old stays until there is evidence, as in LIRS)
  *            observations fade: half after 4 turnovers of the cache
+ *     drift: many more requests miss than at the last training: it trains at once, and as often
+ *            as in the beginning
  *     utility(history, size, age): walk through the ages to come, with the chance to be back by
  *            then and the time it is held for until then; the best quotient of the two, which is
  *            the best rate of hits; filled for a history when first used
@@ -17,7 +19,7 @@
  * The first model comes with the first eviction, even where nothing has come back: then ages up to
  * that of the cache are known to be useless, and those above, of which nothing is known, are not.
  *
- * The cells take 1.6 MB, the watched objects 1.6 MB, ghosts 12 bytes for each object in the cache.
+ * The cells take 1.6 MB, the watched objects 1.6 MB, ghosts 2 bytes for each object in the cache.
  */
 #include <errno.h>
 #include <math.h>
@@ -39,11 +41,16 @@
 #define UTILITY_MIN     1e-6 /* hits in a turnover */
 #define HALF_LIFE       4.0  /* turnovers */
 #define FORGET          16.0 /* turnovers after which a watched object is given up */
+#define SETTLED         1024 /* requests after which the unit of time is known */
 #define FORGET_MIN      1000 /* requests, added to a turnover there, for caches of few objects */
 #define STEP_MIN        200  /* requests between trainings */
 #define MISS_RATIO_STEP 1e-4
 #define MISS_RATIO_MIN  0.01
-#define HELD_SCORE      10 /* what is learned is a rate, of a few hits a request at most */
+#define DRIFT           0.1 /* misses of a request, more than at the last training */
+#define RECENT          0.1 /* turnovers, */
+#define RECENT_MIN      100 /* and at least so many requests, are recent */
+#define CALM            0.3 /* turnovers after a training in which there is no drift */
+#define HELD_SCORE      10  /* what is learned is a rate, of a few hits a request at most */
 #define PINNED_SCORE    1000
 
 /* ---- classes ---- */
@@ -101,12 +108,29 @@ static void set_features(float *row, unsigned history, unsigned size, unsigned a
     row[FB_REUSE_AGE] = (float)age;
 }
 
-/* R from the mean size; once there is a model it stays, for the classes hang on it. */
+/* R from the mean size; once there is a model it stays, for the classes hang on it. A unit of time
+ * is R / 256 or so; what was noted in another unit would be misread, so it is changed only in the
+ * very beginning, or when it is quite wrong. */
 static void place_classes(struct fb_reuse *r)
 {
-    double objects = (double)r->capacity * (double)r->requests / r->size_sum;
+    double objects = (double)r->capacity * (double)r->requests / fmax(r->size_sum, 1);
+    unsigned shift;
 
     r->octave2 = half_octave((uint64_t)fmax(objects, 1)) - AGE_OF_R;
+    shift = fb_reuse_shift_of(r);
+    if (r->requests < SETTLED || shift > r->shift + 2 || r->shift > shift + 2)
+        r->shift = shift;
+}
+
+uint16_t fb_reuse_now(const struct fb_reuse *reuse)
+{
+    return (uint16_t)(reuse->now >> reuse->shift);
+}
+
+/* In requests. */
+static uint32_t age_of(const struct fb_reuse *r, const struct fb_reuse_meta *meta)
+{
+    return (uint32_t)(uint16_t)(fb_reuse_now(r) - meta->last) << r->shift;
 }
 
 /* ---- life ---- */
@@ -119,6 +143,7 @@ int fb_reuse_create(uint64_t capacity, struct fb_reuse **ret_reuse)
         return -ENOMEM;
     r->capacity = capacity;
     r->miss_ratio = 1;
+    r->recent = 1;
     r->watched = fb_alloc_array(WATCH_SLOTS, sizeof *r->watched);
     r->spare = fb_alloc_array(WATCH_SLOTS, sizeof *r->spare);
     r->seen = fb_alloc_array(CELLS, sizeof *r->seen);
@@ -225,6 +250,7 @@ static void request(struct fb_reuse *r, uint32_t size, bool hit)
     r->now++;
     r->requests++;
     r->miss_ratio += ((hit ? 0 : 1) - r->miss_ratio) * MISS_RATIO_STEP;
+    r->recent += ((hit ? 0 : 1) - r->recent) * r->recent_step;
     r->size_sum += size;
     if (r->trainings == 0)
         place_classes(r);
@@ -232,47 +258,79 @@ static void request(struct fb_reuse *r, uint32_t size, bool hit)
 
 static void note(struct fb_reuse *r, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
-    meta->last = r->now;
+    meta->last = fb_reuse_now(r);
     if ((hash & r->watch_mask) == 0 && hash != 0)
         watch(r, hash, size, meta->history);
 }
 
-/* The history of an object whose own does not count. */
-static uint8_t first_history(struct fb_reuse *r, uint64_t hash, struct fb_reuse_meta *meta)
+/* In the middle of its class. */
+static double gap_of(const struct fb_reuse *r, unsigned class)
 {
-    if (!fb_reuse_ghosts_take(&r->ghosts, r->now, hash, meta))
+    static const uint8_t age2[] = {6, 15, 21, 26, 30, 35, 41, 47}; /* quarters of an octave */
+
+    return exp2((age2[class] + 2 * r->octave2) / 4.0);
+}
+
+/* The history of an object whose own does not count. */
+static uint8_t first_history(struct fb_reuse *r, uint64_t hash)
+{
+    struct fb_reuse_ghost ghost;
+    double gap;
+
+    if (!fb_reuse_ghosts_take(&r->ghosts, hash, &ghost))
         return 0;
-    return next_history(r, meta->history, r->now - meta->last);
+    gap = gap_of(r, ghost.age) + ghost.since * r->turnover;
+    return next_history(r, (uint8_t)(ghost.history << 3), (uint32_t)fmin(gap, UINT32_MAX));
 }
 
 void fb_reuse_hit(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
     request(reuse, size, true);
     if (fb_reuse_is_mark(meta->history))
-        meta->history = first_history(reuse, hash, meta);
+        meta->history = first_history(reuse, hash);
     else
-        meta->history = next_history(reuse, meta->history, reuse->now - meta->last);
+        meta->history = next_history(reuse, meta->history, age_of(reuse, meta));
     note(reuse, hash, size, meta);
 }
 
 void fb_reuse_miss(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct fb_reuse_meta *meta)
 {
     request(reuse, size, false);
-    meta->history = first_history(reuse, hash, meta);
+    meta->history = first_history(reuse, hash);
     note(reuse, hash, size, meta);
 }
 
 void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reuse_meta *meta)
 {
+    const struct fb_reuse_ghost ghost = {
+        .history = meta->history >> 3,
+        .age = (uint8_t)gap_class(reuse, age_of(reuse, meta)),
+    };
+
     reuse->evicted++;
-    fb_reuse_ghosts_add(&reuse->ghosts, reuse->now, hash, meta);
+    fb_reuse_ghosts_add(&reuse->ghosts, hash, &ghost);
 }
 
 /* ---- training ---- */
 
+/* What was asked for is not asked for any more: many more requests miss than at the last training.
+ * Not right after it, for that takes time to tell. */
+static bool has_drifted(const struct fb_reuse *r)
+{
+    return r->trainings > 0 && (int32_t)(r->now - r->calm_until) >= 0 &&
+           r->recent > r->usual + DRIFT;
+}
+
+void fb_reuse_calm(struct fb_reuse *r)
+{
+    r->usual = r->recent;
+    r->recent_step = 1 / fmax(RECENT * r->turnover, RECENT_MIN);
+    r->calm_until = r->now + (uint32_t)fmin(fmax(CALM * r->turnover, STEP_MIN), INT32_MAX);
+}
+
 bool fb_reuse_due(const struct fb_reuse *reuse)
 {
-    return reuse->due == 0 || (int32_t)(reuse->now - reuse->due) >= 0;
+    return reuse->due == 0 || (int32_t)(reuse->now - reuse->due) >= 0 || has_drifted(reuse);
 }
 
 /* All observations, with those of open intervals, which fade with their age as the others did. */
@@ -319,10 +377,10 @@ static size_t fill_rows(struct fb_reuse *r)
     return count;
 }
 
-/* Often in the beginning, then once a turnover or so. */
+/* Often in the beginning and after a drift, then once a turnover or so. */
 static uint32_t until_next(const struct fb_reuse *r)
 {
-    double slow = fmin((double)r->requests / 10.0, r->turnover + 20000);
+    double slow = fmin((double)(r->requests - r->drifted_at) / 10.0, r->turnover + 20000);
 
     return (uint32_t)fmin(fmax(fmax(slow, r->turnover / 10), STEP_MIN), INT32_MAX);
 }
@@ -344,11 +402,11 @@ static void fade(struct fb_reuse *r)
     r->trained = r->now;
 }
 
-/* A cache that has grown, as when a disk fills up behind DRAM, has too few: others are made, empty.
- * */
+/* A cache that has grown, as when a disk fills up behind DRAM, has too few, and one whose objects
+ * have become larger too many: others are made, empty. */
 void fb_reuse_fit_ghosts(struct fb_reuse *r)
 {
-    if (r->ghosts.ghost && r->cached <= 2 * r->ghosts_for)
+    if (r->ghosts.ghost && r->cached <= 2 * r->ghosts_for && r->ghosts_for <= 2 * r->cached)
         return;
     fb_reuse_ghosts_free(&r->ghosts);
     fb_reuse_ghosts_make(&r->ghosts, r->cached);
@@ -357,6 +415,8 @@ void fb_reuse_fit_ghosts(struct fb_reuse *r)
 
 bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
 {
+    if (has_drifted(reuse))
+        reuse->drifted_at = reuse->requests;
     reuse->cached = cached;
     reuse->turnover = (double)cached / fmax(reuse->miss_ratio, MISS_RATIO_MIN) + 1;
     fb_reuse_fit_ghosts(reuse);
@@ -365,6 +425,7 @@ bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
     reuse->left = left_since(reuse);
     reuse->row_count = fill_rows(reuse);
     reuse->due = reuse->now + until_next(reuse);
+    fb_reuse_calm(reuse);
     return reuse->row_count > 0;
 }
 
@@ -449,7 +510,7 @@ static void fill(struct fb_reuse *r, unsigned history, unsigned size)
 
 float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, uint32_t size)
 {
-    uint32_t age = reuse->now - meta->last;
+    uint32_t age = age_of(reuse, meta);
     unsigned history = meta->history == FB_REUSE_FRESH ? 0 : meta->history;
     unsigned of_size = size_class(size);
     const float *u;
@@ -529,9 +590,9 @@ uint64_t fb_reuse_trained_at(const struct fb_reuse *reuse)
     return reuse->trained_at;
 }
 
-uint32_t fb_reuse_now(const struct fb_reuse *reuse)
+size_t fb_reuse_rows(const struct fb_reuse *reuse)
 {
-    return reuse->now;
+    return reuse->row_count;
 }
 
 size_t fb_reuse_bytes(const struct fb_reuse *reuse)
@@ -539,4 +600,9 @@ size_t fb_reuse_bytes(const struct fb_reuse *reuse)
     return sizeof *reuse + 7 * CELLS * sizeof(float) + 2 * WATCH_SLOTS * sizeof(struct watched) +
            (size_t)ROWS_MAX * (FB_REUSE_FEATURES + 2) * sizeof(float) +
            fb_reuse_ghosts_bytes(&reuse->ghosts);
+}
+
+size_t fb_reuse_ghost_bytes(const struct fb_reuse *reuse)
+{
+    return fb_reuse_ghosts_bytes(&reuse->ghosts);
 }

@@ -1,9 +1,9 @@
 /*
  * policy/reuse.h - how useful is it to keep an object? Learned on line, from few bytes an object.
  *
- * What is kept of an object is when it was last asked for and one byte of history: how often it was
- * asked for before (0 to 3 times), and how long its last two gaps were (8 classes each). With its
- * age and its size that is all the model sees.
+ * What is kept of an object is when it was last asked for, in 16 bits, and one byte of history: how
+ * often it was asked for before (0 to 3 times), and how long its last two gaps were (8 classes
+ * each). With its age and its size that is all the model sees.
  *
  * What is learned is the hazard: of all objects with this history and size that have been idle for
  * so long, which share is asked for before they are half as old again? Objects chosen by their hash
@@ -17,8 +17,8 @@
  * takes its place until then; per byte. This is Gittins' index, of hits for space and time: it
  * knows no time scale, and what it compares is what a cache has to give.
  *
- * Evicted objects leave a ghost of 4 bytes, three for each object in the cache, so that history
- * survives a while.
+ * Evicted objects leave a ghost of 2 bytes, one for each object in the cache, so that history
+ * survives a while: with the 3 bytes that its owner keeps, 5 for each object in the cache.
  *
  * Time is counted in requests. Pure: no I/O, no locks, no clock; calls come one at a time, but for
  * the slow part of a training, fit(), during which all the others may be called.
@@ -45,11 +45,11 @@ enum fb_reuse_feature {
 
 /* Kept by the owner of the object, all zero for a new one. */
 struct fb_reuse_meta {
-    uint32_t last; /* request number; it may wrap */
+    uint16_t last; /* of the model's time; it wraps after 256 times as many requests as objects */
     uint8_t history;
 } __attribute__((packed));
 
-static_assert(sizeof(struct fb_reuse_meta) == 5, "per object");
+static_assert(sizeof(struct fb_reuse_meta) == 3, "per object");
 
 /* Marks: histories that no request leaves behind; the owner may set them. FRESH: it was not asked
  * for yet, the first request will begin its history. HELD: another rule keeps it; it is worth more
@@ -112,8 +112,10 @@ void fb_reuse_quality(const struct fb_reuse *reuse, struct fb_reuse_quality *ret
 /* Requests so far, and when it was last trained, in the same count; over restarts. */
 uint64_t fb_reuse_requests(const struct fb_reuse *reuse);
 uint64_t fb_reuse_trained_at(const struct fb_reuse *reuse);
+/* Rows of the last training: cells that were seen. */
+size_t fb_reuse_rows(const struct fb_reuse *reuse);
 /* The time that metas have. */
-uint32_t fb_reuse_now(const struct fb_reuse *reuse);
+uint16_t fb_reuse_now(const struct fb_reuse *reuse);
 
 /* What was learned, as bytes of this machine, to keep it over a restart. Time begins at 0 again
  * when it is loaded: a meta of all zeroes is then an object asked for at the start. Ghosts are not
@@ -123,7 +125,8 @@ size_t fb_reuse_saved_bytes(const struct fb_reuse *reuse);
 void fb_reuse_save(const struct fb_reuse *reuse, void *ret_bytes);
 FB_MUST_CHECK int fb_reuse_load(struct fb_reuse *reuse, const void *bytes, size_t size);
 
-/* Everything it owns. */
+/* Everything it owns, and of this the ghosts. */
 size_t fb_reuse_bytes(const struct fb_reuse *reuse);
+size_t fb_reuse_ghost_bytes(const struct fb_reuse *reuse);
 
 #endif

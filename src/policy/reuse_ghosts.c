@@ -1,70 +1,58 @@
 #include "policy/reuse_ghosts.h"
 
+#include <string.h>
+
 #include "core/mem.h"
 
 #define WAYS       8
-#define SHARE      3 /* ghosts for each object in the cache */
-#define FIELD      12
-#define FIELD_MASK ((1u << FIELD) - 1)
+#define TAGS       255 /* 1 to so many; 0: no ghost */
+#define TAG_SHIFT  8
+#define AGE_SHIFT  5
+#define AGE_MASK   7u
 #define GHOSTS_MAX (1u << 30)
 
-static uint32_t *bucket_of(const struct fb_reuse_ghosts *g, uint64_t hash, uint32_t *ret_tag)
+static uint16_t *bucket_of(const struct fb_reuse_ghosts *g, uint64_t hash, unsigned *ret_tag)
 {
-    *ret_tag = (uint32_t)hash & FIELD_MASK;
-    return &g->ghost[(hash >> FIELD) % g->buckets * WAYS];
+    *ret_tag = (unsigned)(hash % TAGS) + 1;
+    return &g->ghost[(hash >> 12) % g->buckets * WAYS];
 }
 
-static uint32_t age_of(const struct fb_reuse_ghosts *g, uint32_t now, uint32_t ghost)
+void fb_reuse_ghosts_add(struct fb_reuse_ghosts *g, uint64_t hash, const struct fb_reuse_ghost *add)
 {
-    return ((now >> g->shift) - (ghost >> 20)) & FIELD_MASK;
-}
-
-void fb_reuse_ghosts_add(struct fb_reuse_ghosts *g, uint32_t now, uint64_t hash,
-                         const struct fb_reuse_meta *meta)
-{
-    uint32_t tag;
-    uint32_t *bucket;
-    unsigned oldest = 0;
+    unsigned tag;
+    uint16_t *bucket;
 
     if (!g->ghost)
         return;
     bucket = bucket_of(g, hash, &tag);
-    for (unsigned i = 1; i < WAYS; i++) {
-        if (age_of(g, now, bucket[i]) > age_of(g, now, bucket[oldest]))
-            oldest = i;
-    }
-    bucket[oldest] = meta->last >> g->shift << 20 | tag << 8 | meta->history;
+    memmove(bucket + 1, bucket, (WAYS - 1) * sizeof *bucket);
+    bucket[0] = (uint16_t)(tag << TAG_SHIFT | (unsigned)add->age << AGE_SHIFT | add->history);
 }
 
-bool fb_reuse_ghosts_take(struct fb_reuse_ghosts *g, uint32_t now, uint64_t hash,
-                          struct fb_reuse_meta *ret_meta)
+bool fb_reuse_ghosts_take(struct fb_reuse_ghosts *g, uint64_t hash, struct fb_reuse_ghost *ret)
 {
-    uint32_t tag;
-    uint32_t *bucket;
+    unsigned tag;
+    uint16_t *bucket;
 
     if (!g->ghost)
         return false;
     bucket = bucket_of(g, hash, &tag);
     for (unsigned i = 0; i < WAYS; i++) {
-        if ((bucket[i] >> 8 & FIELD_MASK) == tag && bucket[i] != 0) {
-            ret_meta->history = (uint8_t)bucket[i];
-            ret_meta->last = now - (age_of(g, now, bucket[i]) << g->shift);
-            bucket[i] = 0;
-            return true;
-        }
+        if (bucket[i] >> TAG_SHIFT != tag)
+            continue;
+        ret->history = bucket[i] & ((1u << AGE_SHIFT) - 1);
+        ret->age = bucket[i] >> AGE_SHIFT & AGE_MASK;
+        ret->since = ((float)i + 0.5f) / WAYS;
+        bucket[i] = 0;
+        return true;
     }
     return false;
 }
 
 void fb_reuse_ghosts_make(struct fb_reuse_ghosts *g, uint64_t cached)
 {
-    uint64_t wanted = SHARE * cached < GHOSTS_MAX ? SHARE * cached : GHOSTS_MAX;
-
-    g->buckets = wanted / WAYS + 1;
+    g->buckets = fb_max_u64(fb_min_u64(cached, GHOSTS_MAX) / WAYS, 1);
     g->ghost = fb_alloc_array(g->buckets, WAYS * sizeof *g->ghost);
-    g->shift = 0;
-    while (cached >> g->shift > 16)
-        g->shift++;
 }
 
 void fb_reuse_ghosts_free(struct fb_reuse_ghosts *g)

@@ -1,21 +1,32 @@
 /*
- * policy/reuse_ghosts.h - histories of objects that have left the cache, 4 bytes each.
+ * policy/reuse_ghosts.h - histories of objects that have left the cache, 2 bytes each, as many as
+ * there are objects in the cache.
  *
- *     ghost = time (12 bits) | tag (12 bits) | history (8 bits)
+ *     ghost = tag (8 bits) | age when it left (3 bits, class of a gap) | history (5 bits)
  *
  * A bucket of 8 is found by the hash, a ghost in it by its tag; a stranger is taken for one it
- * knows in 8 of 4,096 cases. A new ghost takes the place of the oldest in its bucket. Time is in
- * steps of a sixteenth of the cache's objects or so, and comes round after 256 times as many.
+ * knows in 8 of 255 cases. A bucket is a queue: a new ghost comes first, and the others move on by
+ * one. So the place of a ghost says how long it has been here, and it needs no time of its own:
+ * since the one in place 4 came, about half as many objects have left as there are in the cache.
  */
 #ifndef FB_POLICY_REUSE_GHOSTS_H
 #define FB_POLICY_REUSE_GHOSTS_H
 
-#include "policy/reuse.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/attr.h"
 
 struct fb_reuse_ghosts {
-    uint32_t *ghost; /* NULL: there are none */
+    uint16_t *ghost; /* NULL: there are none */
     uint64_t buckets;
-    unsigned shift; /* of requests, to a ghost's time */
+};
+
+struct fb_reuse_ghost {
+    uint8_t history; /* 5 bits */
+    uint8_t age;     /* 3 bits */
+    float since;     /* then so many objects have left, as a share of the ghosts */
 };
 
 /* For a cache of so many objects. Without memory for them there are no ghosts. */
@@ -23,10 +34,10 @@ void fb_reuse_ghosts_make(struct fb_reuse_ghosts *g, uint64_t cached);
 void fb_reuse_ghosts_free(struct fb_reuse_ghosts *g);
 size_t fb_reuse_ghosts_bytes(const struct fb_reuse_ghosts *g);
 
-void fb_reuse_ghosts_add(struct fb_reuse_ghosts *g, uint32_t now, uint64_t hash,
-                         const struct fb_reuse_meta *meta);
-/* Whether there is a ghost; it is taken, and meta is what it says. */
-FB_MUST_CHECK bool fb_reuse_ghosts_take(struct fb_reuse_ghosts *g, uint32_t now, uint64_t hash,
-                                        struct fb_reuse_meta *ret_meta);
+void fb_reuse_ghosts_add(struct fb_reuse_ghosts *g, uint64_t hash,
+                         const struct fb_reuse_ghost *add);
+/* Whether there is a ghost; it is taken. */
+FB_MUST_CHECK bool fb_reuse_ghosts_take(struct fb_reuse_ghosts *g, uint64_t hash,
+                                        struct fb_reuse_ghost *ret_ghost);
 
 #endif

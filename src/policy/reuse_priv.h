@@ -37,8 +37,14 @@ struct fb_reuse {
     uint32_t now;      /* requests since the start */
     double size_sum;   /* of requests, until R is fixed */
     int octave2;       /* 2 log2(R) - AGE_OF_R: where the age classes begin */
+    unsigned shift;    /* of requests, to the time that metas have */
     double turnover;   /* requests */
     double miss_ratio;
+    double recent; /* miss ratio of the last tenth of a turnover */
+    double recent_step;
+    double usual;        /* what it was at the last training */
+    uint32_t calm_until; /* when a drift can be told again */
+    uint64_t drifted_at; /* in requests */
 
     struct watched *watched; /* open addressing */
     struct watched *spare;   /* the next table, free */
@@ -77,6 +83,15 @@ static inline size_t fb_reuse_cell(unsigned history, unsigned size, unsigned age
     return ((size_t)history * SIZES + size) * AGES + age;
 }
 
+/* R / 256, so that times of 16 bits come round after 256 R, when nobody is that old. */
+static inline unsigned fb_reuse_shift_of(const struct fb_reuse *r)
+{
+    int shift = (r->octave2 + AGE_OF_R) / 2 - 8;
+
+    /* Of 32 bits of requests, 16 are left: beyond that, times come round sooner. */
+    return shift < 0 ? 0 : shift > 16 ? 16 : (unsigned)shift;
+}
+
 /* For a hash that is watched: its place, or a free one. */
 struct watched *fb_reuse_slot_of(struct fb_reuse *r, uint64_t hash);
 
@@ -86,6 +101,8 @@ void fb_reuse_hazards(const struct fb_reuse *r, const float *seen, const float *
 
 /* All observations, with those of open intervals; those of the last time are in `was`. */
 void fb_reuse_add_open(struct fb_reuse *r);
+/* A training has begun: what misses now is usual. */
+void fb_reuse_calm(struct fb_reuse *r);
 void fb_reuse_fit_ghosts(struct fb_reuse *r);
 void fb_reuse_forget_utilities(struct fb_reuse *r);
 

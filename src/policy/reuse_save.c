@@ -126,9 +126,12 @@ static void take_head(struct fb_reuse *r, const struct saved *h)
     r->quality = h->quality;
     r->judged = h->quality;
     r->octave2 = h->octave2;
+    r->shift = fb_reuse_shift_of(r);
     r->trainings = h->trainings;
     r->trained = 0 - h->since_trained;
     r->due = h->until_due;
+    r->recent = h->miss_ratio;
+    fb_reuse_calm(r);
 }
 
 static void take_watched(struct fb_reuse *r, const uint8_t *bytes, uint32_t count)

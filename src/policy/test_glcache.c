@@ -145,12 +145,52 @@ static void test_merge(void **state)
     fb_gl_destroy(gl);
 }
 
+static void ask(struct fb_gl *gl, struct fb_gl_meta metas[GROUPS][OBJECTS], uint32_t i, bool hit)
+{
+    uint32_t g = i % GROUPS;
+    struct fb_gl_meta gone;
+
+    if (hit)
+        fb_gl_hit(gl, g, 1, &metas[g][i / GROUPS % OBJECTS]);
+    else
+        fb_gl_miss(gl, i + 1, 1, i, &gone);
+    assert_int_equal(fb_gl_step(gl, (uint64_t)GROUPS * OBJECTS), 0);
+}
+
+/* What it has learned is forgotten when nothing of it holds any more, and learned anew. */
+static void test_drift(void **state)
+{
+    static struct fb_gl_meta metas[GROUPS][OBJECTS];
+    struct fb_gl *gl = make(metas);
+    uint32_t victim, i = 0;
+
+    (void)state;
+    for (; i < 100000; i++)
+        ask(gl, metas, i, i % 10 != 0);
+    assert_true(fb_gl_trainings(gl) > 0);
+    assert_int_equal(fb_gl_drifts(gl), 0);
+    assert_int_equal(fb_gl_victim(gl, &victim), 0);
+    assert_int_not_equal(victim, FB_GL_NONE);
+    for (; fb_gl_drifts(gl) == 0; i++) {
+        assert_true(i < 100000 + 2 * GROUPS * OBJECTS);
+        ask(gl, metas, i, false);
+    }
+    assert_int_equal(fb_gl_victim(gl, &victim), 0);
+    assert_int_equal(victim, FB_GL_NONE);
+    for (uint32_t end = i + 100000; i < end; i++)
+        ask(gl, metas, i, i % 10 != 0);
+    assert_int_equal(fb_gl_drifts(gl), 1);
+    assert_int_equal(fb_gl_victim(gl, &victim), 0);
+    assert_int_not_equal(victim, FB_GL_NONE);
+    fb_gl_destroy(gl);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranking),     cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_counts_once), cmocka_unit_test(test_ghosts),
-        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_merge),       cmocka_unit_test(test_drift),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

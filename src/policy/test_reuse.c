@@ -147,7 +147,8 @@ static void test_grows(void **state)
     assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
     before = fb_reuse_bytes(reuse);
     assert_int_equal(fb_reuse_train(reuse, 100 * CACHED), 0);
-    assert_in_range(fb_reuse_bytes(reuse) - before, 11 * 99 * CACHED, 12 * 99 * CACHED);
+    /* With its 3 bytes of meta an object takes 5, ghosts and all. */
+    assert_in_range(fb_reuse_bytes(reuse) - before, 2 * 99 * CACHED - 16, 2 * 99 * CACHED);
     for (uint64_t i = CACHED; i < 100 * CACHED; i++)
         fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
     once.last = fb_reuse_now(reuse);
@@ -157,8 +158,85 @@ static void test_grows(void **state)
         fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
         found += meta.history >> 6 == 2;
     }
-    assert_true(found > 95 * CACHED);
+    /* Buckets are filled by lot: some overflow. And it shrinks, too. */
+    assert_true(found > 80 * CACHED);
+    assert_int_equal(fb_reuse_train(reuse, 40 * CACHED), 0);
+    assert_true(fb_reuse_bytes(reuse) - before <= 2 * 39 * CACHED);
     fb_reuse_destroy(reuse);
+}
+
+/* A ghost knows how long ago its object was asked for: from its age when it left, and from its
+ * place in the queue of its bucket. */
+static void test_ghost_gaps(void **state)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta meta = {0};
+    unsigned soon = 0;
+    unsigned late = 0;
+
+    (void)state;
+    for (uint64_t i = 1; i <= 3 * CACHED; i++) {
+        fb_reuse_miss(reuse, fb_mix64(i), 1, &meta);
+        if (i == CACHED)
+            assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+        if (i > CACHED) /* asked for CACHED requests ago */
+            fb_reuse_evicted(reuse, fb_mix64(i - CACHED),
+                             &(struct fb_reuse_meta){(uint16_t)((i - CACHED) >> 1), 0});
+    }
+    for (uint64_t i = 0; i < 100; i++) {
+        fb_reuse_miss(reuse, fb_mix64(2 * CACHED - i), 1, &meta);
+        soon += meta.history >> 6 == 1 && (meta.history >> 3 & 7) <= 4; /* below 2 R */
+        fb_reuse_miss(reuse, fb_mix64(CACHED + 200 - i), 1, &meta);
+        late += meta.history >> 6 == 1 && (meta.history >> 3 & 7) >= 4;
+    }
+    assert_true(soon > 80 && late > 20);
+    fb_reuse_destroy(reuse);
+}
+
+/* How many requests after a training the next is due; half of them are for hot objects, or none. */
+static unsigned until_due(bool drifts)
+{
+    struct fb_reuse *reuse = make(CACHED);
+    struct fb_reuse_meta hot[HOT] = {0};
+    struct fb_reuse_meta once[HOT] = {0};
+    unsigned i;
+
+    replay(reuse, hot, once, 1);
+    assert_int_equal(fb_reuse_train(reuse, CACHED), 0);
+    for (i = 0; !fb_reuse_due(reuse) && i < REQUESTS; i++) {
+        if (i % 2 == 0 && !drifts)
+            fb_reuse_hit(reuse, fb_mix64(1 + i / 2 % HOT), 1, &hot[i / 2 % HOT]);
+        else
+            fb_reuse_miss(reuse, fb_mix64(2000000 + i), 1, &once[i / 2 % HOT]);
+    }
+    fb_reuse_destroy(reuse);
+    return i;
+}
+
+/* When what was popular is not any more, it learns anew at once. */
+static void test_drift(void **state)
+{
+    (void)state;
+    assert_in_range(until_due(true), 1, 1000);
+    assert_in_range(until_due(false), 2000, REQUESTS - 1);
+}
+
+/* Times come round after 65,536 units: an object is as old as it is for 256 R at least. */
+static void test_time(void **state)
+{
+    for (uint64_t objects = 1; objects <= 1u << 20; objects *= 64) {
+        struct fb_reuse *reuse = make(objects);
+        struct fb_reuse_meta meta = {0};
+        uint16_t begin;
+
+        (void)state;
+        fb_reuse_miss(reuse, 1, 1, &meta);
+        begin = fb_reuse_now(reuse);
+        for (uint64_t i = 0; i < 2 * objects && i < 300000; i++)
+            fb_reuse_miss(reuse, 0, 1, &meta);
+        assert_true((uint16_t)(fb_reuse_now(reuse) - begin) <= 512);
+        fb_reuse_destroy(reuse);
+    }
 }
 
 /* What another rule keeps is worth more than anything; what was not asked for yet begins its
@@ -222,7 +300,7 @@ static void test_restart(void **state)
     struct fb_reuse_meta once[HOT] = {0};
     FB_AUTO_FREE uint8_t *bytes = NULL;
     size_t size;
-    uint32_t now;
+    uint16_t now;
 
     (void)state;
     replay(before, hot, once, 1);
@@ -234,8 +312,8 @@ static void test_restart(void **state)
     assert_int_equal(fb_reuse_now(after), 0);
     /* The same model, though other observations may have been counted since its training. */
     for (unsigned i = 0; i < HOT; i++) {
-        struct fb_reuse_meta h = {hot[i].last - now, hot[i].history};
-        struct fb_reuse_meta o = {once[i].last - now, once[i].history};
+        struct fb_reuse_meta h = {(uint16_t)(hot[i].last - now), hot[i].history};
+        struct fb_reuse_meta o = {(uint16_t)(once[i].last - now), once[i].history};
 
         assert_true(fb_reuse_score(after, &h, 1) > 2 * fb_reuse_score(after, &o, 1));
     }
@@ -289,7 +367,8 @@ int main(void)
         cmocka_unit_test(test_ghosts),       cmocka_unit_test(test_nothing_comes_back),
         cmocka_unit_test(test_marks),        cmocka_unit_test(test_quality),
         cmocka_unit_test(test_restart),      cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_grows),
+        cmocka_unit_test(test_grows),        cmocka_unit_test(test_ghost_gaps),
+        cmocka_unit_test(test_time),         cmocka_unit_test(test_drift),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,35 @@ static void epochs_take_turns(void **state)
     }
 }
 
+/* However many epochs there were: a small set has as many turns as a large one. */
+static void few_items_go_on(void **state)
+{
+    struct fb_rand rand = {7};
+
+    (void)state;
+    for (uint32_t items = 300; items <= 2400; items *= 2) {
+        struct fb_turns turns = {0};
+
+        forget();
+        for (unsigned epoch = 0; epoch < 100; epoch++) {
+            for (uint32_t i = 0; i < items; i++) {
+                /* Any order will do: those that were read are at one end. */
+                read_item(&turns, epoch % 2 ? i : items - 1 - i);
+                if (epoch > 1)
+                    assert_true(fb_turns_taken(&turns, items));
+                if (epoch > 1 && i == items * 3 / 4)
+                    assert_true(fb_turns_due(&turns) > epoch && fb_turns_due(&turns) <= epoch + 1);
+            }
+        }
+        turns = (struct fb_turns){0};
+        forget();
+        for (uint32_t i = 0; i < 50 * items; i++) {
+            read_item(&turns, (uint32_t)fb_rand_below(&rand, items));
+            assert_false(fb_turns_taken(&turns, items));
+        }
+    }
+}
+
 static void draws_do_not(void **state)
 {
     (void)state;
@@ -79,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_take_turns),
+        cmocka_unit_test(few_items_go_on),
         cmocka_unit_test(draws_do_not),
     };
 

@@ -3,8 +3,9 @@
 #include <math.h>
 
 #define WEIGHT_MIN (1.0 / 1024)
-#define LAST       8.0 /* the mean is of the last eighth of the reads, at first */
-#define READ_MIN   0.2 /* of the items, before it is judged */
+#define WEIGHT_MAX (1.0 / 64) /* after the first epoch: so many say enough of a variance */
+#define LAST       8.0        /* the mean is of the last eighth of the reads, at first */
+#define READ_MIN   0.2        /* of the items, before it is judged */
 #define BELOW      0.8
 #define DEVIATIONS 4
 #define SPREAD     0.5
@@ -12,7 +13,12 @@
 
 static double weight_of(const struct fb_turns *t)
 {
-    return fmax(LAST / ((double)t->reads + LAST), WEIGHT_MIN);
+    double first = LAST / ((double)t->reads + LAST);
+    /* After the first epoch, of one epoch's reads: a mean that is an epoch late makes nobody due.
+     * Items were read `mean` times. */
+    double later = fmin(first * t->mean, WEIGHT_MAX);
+
+    return fmax(fmax(first, later), WEIGHT_MIN);
 }
 
 void fb_turns_read(struct fb_turns *t, uint32_t reads)

@@ -79,10 +79,11 @@ static inline void fb_access_ring_init(struct fb_access_ring *ring, uint64_t cap
         atomic_init(&ring->slots[i].sequence, i);
 }
 
-/* Nobody need make a record that will be dropped. A guess, as others push and pop meanwhile. */
-static inline bool fb_access_full(struct fb_access_ring *ring)
+/* Nobody need make a record that will be dropped, or that would leave fewer than `spare` slots to
+ * those that matter more. A guess, as others push and pop meanwhile. */
+static inline bool fb_access_full(struct fb_access_ring *ring, uint64_t spare)
 {
-    uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+    uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed) + spare;
     const struct fb_access_slot *slot = &ring->slots[at & (ring->capacity - 1)];
 
     return (int64_t)(atomic_load_explicit(&slot->sequence, memory_order_relaxed) - at) < 0;
@@ -146,9 +147,9 @@ static inline bool fb_access_pop(struct fb_access_reader *reader, struct fb_acce
     return true;
 }
 
-/* To be called now and then (ten times a second) by the consumer when it has popped all there is: a
- * slot that was claimed and not filled for FB_ACCESS_PATIENCE calls is passed over, its producer
- * being dead. */
+/* To be called now and then (ten times a second) by the consumer: a slot at which it waits, that
+ * was claimed and not filled for FB_ACCESS_PATIENCE calls, is passed over, its producer being
+ * dead. */
 static inline void fb_access_pass_dead(struct fb_access_reader *reader)
 {
     struct fb_access_ring *ring = reader->ring;

@@ -14,6 +14,7 @@
 #define FB_PATH_MAX       4096 /* longest path below a source, with its final zero */
 #define FB_NAME_MAX       255
 #define FB_SETTLE_TIME_NS 2000000000LL
+#define FB_BY_HAND_NS     60000000000LL
 
 struct fb_version {
     uint64_t size;
@@ -28,17 +29,18 @@ static inline bool fb_version_equal(const struct fb_version *a, const struct fb_
            a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1];
 }
 
-/* True when the file was last touched long enough before `wall_ns` for its version to be trusted. A
- * time stamp from the future (a skewed clock) is never settled by waiting: it counts as settled
- * once it lies more than a minute ahead, since then it was set by hand. A version with an ETag
- * names the bytes themselves and needs no time; the tag of a file is its inode number and 0. */
+/* True when the file was last touched long enough before `wall_ns` for its version to be trusted.
+ * Nobody can set a ctime: one that lies ahead comes from a clock that is ahead of ours, and tells
+ * nothing of the file's age. An mtime that alone lies more than a minute ahead was set by hand,
+ * after the last write, for any write since would show in it: trusted at once. A version with an
+ * ETag names the bytes themselves and needs no time; the tag of a file is its inode number and 0.
+ */
 static inline bool fb_version_settled(const struct fb_version *v, int64_t wall_ns)
 {
+    bool by_hand = v->mtime_ns > wall_ns + FB_BY_HAND_NS && v->ctime_ns <= wall_ns;
     int64_t touched = v->mtime_ns > v->ctime_ns ? v->mtime_ns : v->ctime_ns;
 
-    if (v->tag[1] != 0)
-        return true;
-    return wall_ns - touched >= FB_SETTLE_TIME_NS || touched - wall_ns > 60000000000LL;
+    return v->tag[1] != 0 || by_hand || wall_ns - touched >= FB_SETTLE_TIME_NS;
 }
 
 struct fb_attr {

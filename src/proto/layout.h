@@ -40,7 +40,7 @@
 #include "proto/file.h"
 
 #define FB_LAYOUT_MAGIC   0x3159414245524f46ULL /* "FOREBAY1" */
-#define FB_LAYOUT_VERSION 1u
+#define FB_LAYOUT_VERSION 2u
 #define FB_GROUP_ITEMS    4
 #define FB_UNIT           64   /* granularity of records in segments and of file records */
 #define FB_SUM_BYTES      4096 /* bytes of data covered by one checksum */
@@ -80,8 +80,8 @@ static inline uint64_t fb_item_key(uint32_t file_id, uint32_t block)
     return (uint64_t)file_id << 32 | block;
 }
 
-/* meta: bits 31..0 seconds of the daemon's monotonic clock at the last access; 55..32 length in
- * bytes; 63..56 accesses, saturating. */
+/* meta: bits 55..32 length in bytes; the others are what is remembered of its use (struct fb_use in
+ * store/index.h): 31..0 a time, 63..56 a count or a history. */
 struct fb_layout_item {
     _Atomic uint64_t key; /* 0: free */
     _Atomic uint64_t loc[2];
@@ -207,6 +207,16 @@ static inline void fb_layout_file_attr_copy(const struct fb_layout_file *f, stru
                             .gid = f->gid};
 }
 
+/* Where a chain begins, and a hint: where in DRAM, in units, the first item of one of its files was
+ * put last; 0: nowhere. It says what to prefetch and nothing else, so it may be as wrong as it
+ * likes. */
+struct fb_layout_head {
+    _Atomic uint32_t id;
+    _Atomic uint32_t near;
+};
+
+static_assert(sizeof(struct fb_layout_head) == 8, "shared format");
+
 /* A copy taken while nobody refreshed; false: somebody did. The race is meant. */
 static inline bool fb_layout_file_attr(const struct fb_layout_file *f, struct fb_attr *ret)
 {
@@ -278,11 +288,14 @@ static inline struct fb_layout_segment *fb_layout_segment(const struct fb_layout
     return (struct fb_layout_segment *)(l->base + l->h.segments_offset) + no;
 }
 
-static inline _Atomic uint32_t *fb_layout_head(const struct fb_layout *l, uint64_t path_hash)
+static inline struct fb_layout_head *fb_layout_head_no(const struct fb_layout *l, uint64_t i)
 {
-    uint64_t i = (uint64_t)(((unsigned __int128)path_hash * l->h.heads) >> 64);
+    return (struct fb_layout_head *)(l->base + l->h.heads_offset) + i;
+}
 
-    return (_Atomic uint32_t *)(l->base + l->h.heads_offset) + i;
+static inline struct fb_layout_head *fb_layout_head(const struct fb_layout *l, uint64_t path_hash)
+{
+    return fb_layout_head_no(l, (uint64_t)(((unsigned __int128)path_hash * l->h.heads) >> 64));
 }
 
 /* NULL when the id lies outside the table. */
@@ -296,7 +309,6 @@ static inline struct fb_layout_file *fb_layout_file(const struct fb_layout *l, u
 }
 
 struct fb_found_file {
-    uint64_t path_hash;
     uint32_t id;
     uint32_t gen;
     struct fb_version version;
@@ -312,30 +324,44 @@ static inline void fb_layout_groups_of(const struct fb_layout *l, uint64_t key, 
     ret[1] = ((h & 0xffffffff) * l->h.groups) >> 32;
 }
 
-/* Two cache lines each, mostly far from any cache: to wait for all of them at once. */
+/* The first line of the first group, where entries are put while there is room; who looks for one
+ * sends for the others. */
 static inline void fb_layout_prefetch(const struct fb_layout *l, uint64_t key)
 {
     uint64_t groups[2];
 
     fb_layout_groups_of(l, key, groups);
-    for (int g = 0; g < 2; g++) {
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[0]);
-        __builtin_prefetch(&fb_layout_group(l, groups[g])->items[FB_GROUP_ITEMS / 2]);
-    }
+    __builtin_prefetch(fb_layout_group(l, groups[0]));
 }
 
-/* Finds the record of a path without a lock. A record may be freed and its memory reused while it
- * is looked at: nothing read from it counts until its generation has been seen unchanged, and every
- * doubt is "not found". The races are meant: no use of this under ThreadSanitizer. */
-static inline bool fb_layout_find_file(const struct fb_layout *l, uint16_t source, const char *path,
-                                       size_t len, struct fb_found_file *ret)
+/* Who opens a file reads it next. Record, index entry and item are mostly far from any cache, and
+ * each says where the next one is: with the hint all are waited for at once. */
+static inline void fb_layout_prefetch_file(const struct fb_layout *l, uint64_t path_hash)
 {
-    uint64_t hash = fb_path_hash(source, path, len);
-    uint32_t id = atomic_load_explicit(fb_layout_head(l, hash), memory_order_acquire);
+    const struct fb_layout_head *head = fb_layout_head(l, path_hash);
+    uint32_t id = atomic_load_explicit(&head->id, memory_order_relaxed);
+    uint64_t near = (uint64_t)FB_UNIT * atomic_load_explicit(&head->near, memory_order_relaxed);
+    const uint8_t *record = l->base + l->h.files_offset + (uint64_t)id * FB_UNIT;
 
-    /* Who finds a file reads it next: let the index come together with the record. */
+    for (int line = 0; line < 3; line++)
+        __builtin_prefetch(record + line * FB_CACHELINE);
     fb_layout_prefetch(l, fb_item_key(id, 0));
-    ret->path_hash = hash;
+    if (near == 0 || l->dram == NULL)
+        return;
+    /* Of a small item, where checksums take one line, the bytes begin in the third. */
+    __builtin_prefetch(l->dram + near);
+    __builtin_prefetch(l->dram + near + 2 * FB_CACHELINE);
+}
+
+/* Finds the record of a path, of which `hash` is the fb_path_hash(), without a lock. A record may
+ * be freed and its memory reused while it is looked at: nothing read from it counts until its
+ * generation has been seen unchanged, and every doubt is "not found". The races are meant: no use
+ * of this under ThreadSanitizer. */
+static inline bool fb_layout_find_file(const struct fb_layout *l, uint64_t hash, uint16_t source,
+                                       const char *path, size_t len, struct fb_found_file *ret)
+{
+    uint32_t id = atomic_load_explicit(&fb_layout_head(l, hash)->id, memory_order_acquire);
+
     for (int step = 0; step < FB_FILE_CHAIN_MAX; step++) {
         struct fb_layout_file *f = fb_layout_file(l, id);
         uint32_t next;
@@ -376,7 +402,10 @@ static inline bool fb_layout_find(const struct fb_layout *l, uint64_t key, struc
     uint64_t groups[2];
 
     fb_layout_groups_of(l, key, groups);
-    fb_layout_prefetch(l, key);
+    /* Mostly far from any cache: to wait for all of them at once. */
+    for (int g = 0; g < 2; g++)
+        for (int line = 0; line < 2; line++)
+            __builtin_prefetch(&fb_layout_group(l, groups[g])->items[line * FB_GROUP_ITEMS / 2]);
     for (int g = 0; g < 2; g++) {
         struct fb_layout_group *group = fb_layout_group(l, groups[g]);
 

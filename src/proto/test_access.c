@@ -42,6 +42,29 @@ static void in_order_and_bounded(void **state)
     free(ring);
 }
 
+/* Some slots are left to records that matter more. */
+static void a_part_may_be_spared(void **state)
+{
+    struct fb_access_reader reader;
+    struct fb_access_ring *ring = make(&reader);
+    struct fb_access got;
+    unsigned pushed = 0;
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        for (; !fb_access_full(ring, SLOTS / 4); pushed++)
+            assert_true(fb_access_push(ring, &(struct fb_access){.key = 1}));
+        assert_int_equal(pushed, SLOTS - SLOTS / 4);
+        for (; !fb_access_full(ring, 0); pushed++)
+            assert_true(fb_access_push(ring, &(struct fb_access){.key = 2}));
+        assert_int_equal(pushed, SLOTS);
+        for (; pushed > 0; pushed--)
+            assert_true(fb_access_pop(&reader, &got));
+    }
+    assert_int_equal(atomic_load(&ring->dropped), 0);
+    free(ring);
+}
+
 /* A producer killed between claiming a slot and filling it must not stop the ring. */
 static void a_dead_producer_is_passed_over(void **state)
 {
@@ -118,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_order_and_bounded),
+        cmocka_unit_test(a_part_may_be_spared),
         cmocka_unit_test(a_dead_producer_is_passed_over),
         cmocka_unit_test(many_producers),
     };

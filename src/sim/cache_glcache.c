@@ -245,6 +245,7 @@ static void figures(void *cache, fb_sim_figure_fn *tell, void *arg)
     double shares[FB_GL_FEATURES];
 
     tell(arg, "trainings", fb_gl_trainings(c->gl));
+    tell(arg, "drifts", fb_gl_drifts(c->gl));
     fb_gl_importance(c->gl, shares);
     for (unsigned i = 0; i < FB_GL_FEATURES; i++)
         tell(arg, names[i], shares[i]);

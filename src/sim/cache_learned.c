@@ -8,7 +8,7 @@
  *                  better half of their bytes, by utility per byte of each object, in another
  *                  open segment; evict the others
  *   Segments are ranked once for every 5% of them that are taken, by 16 objects each. The cache has
- *   256 segments. An object larger than a segment has one of its own.
+ *   1,024 segments. An object larger than a segment has one of its own.
  */
 #include <errno.h>
 #include <string.h>
@@ -63,7 +63,7 @@ struct learned {
 };
 
 static const struct fb_sim_param params[] = {
-    {"segments", 256, 8, SEGMENTS_MAX, "that the cache is made of"},
+    {"segments", 1024, 8, SEGMENTS_MAX, "that the cache is made of"},
     {"merge", FB_GROUPS_MERGE, 2, MERGE_MAX, "segments that become one less"},
     {"keep", FB_GROUPS_KEEP, 0, MERGE_MAX, "of these, so many segments' worth stay"},
     {"rerank", FB_GROUPS_RERANK, 0, 1, "share of segments that are evicted by one ranking"},
@@ -308,6 +308,14 @@ static int reserve(void *cache, size_t objects)
     return fb_sim_grow(&c->object, &c->objects, objects, sizeof *c->object);
 }
 
+/* What the policy keeps for an object in the cache: its meta, and ghosts. */
+static double object_bytes(const struct learned *c)
+{
+    double ghosts = (double)fb_reuse_ghost_bytes(c->reuse);
+
+    return (double)sizeof c->object->meta + (c->cached ? ghosts / (double)c->cached : 0);
+}
+
 static void figures(void *cache, fb_sim_figure_fn *tell, void *arg)
 {
     static const char *const names[FB_REUSE_FEATURES] = {
@@ -319,6 +327,7 @@ static void figures(void *cache, fb_sim_figure_fn *tell, void *arg)
 
     tell(arg, "trainings", fb_reuse_trainings(c->reuse));
     tell(arg, "copied_per_written", c->written ? (double)c->copied / (double)c->written : 0);
+    tell(arg, "object_bytes", object_bytes(c));
     tell(arg, "model_bytes", (double)fb_reuse_bytes(c->reuse));
     fb_reuse_importance(c->reuse, shares);
     for (unsigned i = 0; i < FB_REUSE_FEATURES; i++)

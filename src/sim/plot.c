@@ -16,6 +16,8 @@
 #define TOP         48
 #define BOTTOM      430
 #define HEIGHT_MIN  490
+#define HEIGHT_BARS 600 /* their names are written aslant */
+#define BARS_WIDE   0.8 /* of the room of a name, all together */
 #define LEGEND_STEP 20
 #define TICKS       6 /* about so many on an axis */
 
@@ -90,6 +92,11 @@ static void find_range(const struct fb_plot *plot, struct axis *x, struct axis *
         }
     }
     x->log = plot->x_log;
+    if (plot->bars) {
+        *x = (struct axis){.from = -0.5, .to = (double)plot->bar_count - 0.5};
+        y->from = fmin(y->from, 0);
+        y->to = fmax(y->to, 0);
+    }
     if (plot->y_from_0)
         y->from = 0;
     if (y->to <= y->from)
@@ -149,10 +156,24 @@ static void ticks_log(FILE *out, const struct fb_plot *plot, const struct axis *
         tick_x(out, plot, x, pow(base, e));
 }
 
+static void tick_names(FILE *out, const struct fb_plot *plot, const struct axis *x)
+{
+    for (size_t i = 0; i < plot->bar_count; i++) {
+        fprintf(out, "<text transform='translate(%.1f %d) rotate(-35)' text-anchor='end'>",
+                place_x(x, (double)i) + 4, BOTTOM + 16);
+        fb_plot_text(out, plot->bars[i]);
+        fputs("</text>\n", out);
+    }
+}
+
 static void ticks_x(FILE *out, const struct fb_plot *plot, const struct axis *x)
 {
     double step;
 
+    if (plot->bars) {
+        tick_names(out, plot, x);
+        return;
+    }
     if (x->log) {
         ticks_log(out, plot, x);
         return;
@@ -184,7 +205,50 @@ static void ticks_y(FILE *out, struct axis *y)
     }
 }
 
-/* ---- lines ---- */
+/* ---- lines and bars ---- */
+
+static const char *colour_of(size_t number)
+{
+    return colours[number % FB_ARRAY_SIZE(colours)];
+}
+
+static const char *dash_of(size_t number)
+{
+    return dashes[number / FB_ARRAY_SIZE(colours) % FB_ARRAY_SIZE(dashes)];
+}
+
+static void legend(FILE *out, const char *name, size_t number, int width)
+{
+    double y = TOP + 10 + (double)number * LEGEND_STEP;
+
+    fprintf(out,
+            "<line x1='%d' y1='%.0f' x2='%d' y2='%.0f' stroke='%s' stroke-width='%d' "
+            "stroke-dasharray='%s'/><text x='%d' y='%.0f'>",
+            RIGHT + 16, y, RIGHT + 44, y, colour_of(number), width, dash_of(number), RIGHT + 52,
+            y + 4);
+    fb_plot_text(out, name);
+    fputs("</text>\n", out);
+}
+
+/* The `number`-th of each name's bars, from 0 up or down. */
+static void bars(FILE *out, const struct fb_plot *plot, size_t number, const struct axis *x,
+                 const struct axis *y)
+{
+    const struct fb_plot_series *s = &plot->series[number];
+    double wide = BARS_WIDE / (double)plot->count;
+
+    for (size_t i = 0; i < s->count; i++) {
+        double from = s->x[i] - BARS_WIDE / 2 + (double)number * wide;
+        double left = place_x(x, from), right = place_x(x, from + wide);
+        double top = place_y(y, fmax(s->y[i], 0)), bottom = place_y(y, fmin(s->y[i], 0));
+
+        fprintf(out,
+                "<rect class='bar' x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='%s'>"
+                "<title>%g</title></rect>\n",
+                left, top, right - left, bottom - top, colour_of(number), s->y[i]);
+    }
+    legend(out, s->name, number, 10);
+}
 
 static int by_x(const void *a, const void *b)
 {
@@ -197,10 +261,7 @@ static int by_x(const void *a, const void *b)
 static void line(FILE *out, const struct fb_plot_series *s, size_t number, const struct axis *x,
                  const struct axis *y)
 {
-    const char *colour = colours[number % FB_ARRAY_SIZE(colours)];
-    const char *dash = dashes[number / FB_ARRAY_SIZE(colours) % FB_ARRAY_SIZE(dashes)];
     FB_AUTO_FREE double(*point)[2] = fb_alloc_array(s->count, sizeof *point);
-    double legend_y = TOP + 10 + (double)number * LEGEND_STEP;
 
     if (!point)
         return;
@@ -211,19 +272,27 @@ static void line(FILE *out, const struct fb_plot_series *s, size_t number, const
     if (s->count > 1)
         qsort(point, s->count, sizeof *point, by_x);
     fprintf(out, "<polyline fill='none' stroke='%s' stroke-width='2' stroke-dasharray='%s' ",
-            colour, dash);
+            colour_of(number), dash_of(number));
     fputs("points='", out);
     for (size_t i = 0; i < s->count; i++)
         fprintf(out, "%.1f,%.1f ", place_x(x, point[i][0]), place_y(y, point[i][1]));
     fputs("'/>\n", out);
     for (size_t i = 0; i < s->count; i++)
         fprintf(out, "<circle cx='%.1f' cy='%.1f' r='3' fill='%s'><title>%g</title></circle>\n",
-                place_x(x, point[i][0]), place_y(y, point[i][1]), colour, point[i][1]);
-    fprintf(out,
-            "<line x1='%d' y1='%.0f' x2='%d' y2='%.0f' stroke='%s' stroke-width='2' "
-            "stroke-dasharray='%s'/><text x='%d' y='%.0f'>",
-            RIGHT + 16, legend_y, RIGHT + 44, legend_y, colour, dash, RIGHT + 52, legend_y + 4);
-    fb_plot_text(out, s->name);
+                place_x(x, point[i][0]), place_y(y, point[i][1]), colour_of(number), point[i][1]);
+    legend(out, s->name, number, 2);
+}
+
+static void axis_labels(FILE *out, const struct fb_plot *plot)
+{
+    if (!plot->bars) {
+        fprintf(out, "<text x='%d' y='%d' text-anchor='middle'>", (LEFT + RIGHT) / 2, BOTTOM + 44);
+        fb_plot_text(out, plot->x_label);
+        fputs("</text>\n", out);
+    }
+    fprintf(out, "<text transform='translate(20 %d) rotate(-90)' text-anchor='middle'>",
+            (TOP + BOTTOM) / 2);
+    fb_plot_text(out, plot->y_label);
     fputs("</text>\n", out);
 }
 
@@ -233,8 +302,8 @@ void fb_plot_svg(FILE *out, const struct fb_plot *plot)
     struct axis y = {0};
     int height = TOP + 20 + (int)plot->count * LEGEND_STEP;
 
-    if (height < HEIGHT_MIN)
-        height = HEIGHT_MIN;
+    if (height < (plot->bars ? HEIGHT_BARS : HEIGHT_MIN))
+        height = plot->bars ? HEIGHT_BARS : HEIGHT_MIN;
     find_range(plot, &x, &y);
     fprintf(out, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d'>\n", WIDTH,
             height, WIDTH);
@@ -249,13 +318,12 @@ void fb_plot_svg(FILE *out, const struct fb_plot *plot)
     ticks_x(out, plot, &x);
     fprintf(out, "<rect class='frame' x='%d' y='%d' width='%d' height='%d'/>\n", LEFT, TOP,
             RIGHT - LEFT, BOTTOM - TOP);
-    fprintf(out, "<text x='%d' y='%d' text-anchor='middle'>", (LEFT + RIGHT) / 2, BOTTOM + 44);
-    fb_plot_text(out, plot->x_label);
-    fprintf(out, "</text>\n<text transform='translate(20 %d) rotate(-90)' text-anchor='middle'>",
-            (TOP + BOTTOM) / 2);
-    fb_plot_text(out, plot->y_label);
-    fputs("</text>\n", out);
-    for (size_t i = 0; i < plot->count; i++)
-        line(out, &plot->series[i], i, &x, &y);
+    axis_labels(out, plot);
+    for (size_t i = 0; i < plot->count; i++) {
+        if (plot->bars)
+            bars(out, plot, i, &x, &y);
+        else
+            line(out, &plot->series[i], i, &x, &y);
+    }
     fputs("</svg>\n", out);
 }

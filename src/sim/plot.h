@@ -1,5 +1,5 @@
 /*
- * sim/plot.h - line plots as SVG: axes, ticks, grid, legend; no library, no script.
+ * sim/plot.h - lines or bars as SVG: axes, ticks, grid, legend; no library, no script.
  */
 #ifndef FB_SIM_PLOT_H
 #define FB_SIM_PLOT_H
@@ -19,9 +19,11 @@ struct fb_plot {
     const char *title;
     const char *x_label;
     const char *y_label;
-    bool x_log;    /* all x are above 0 */
-    bool x_bytes;  /* ticks as 16M */
-    bool y_from_0; /* else from where it begins */
+    bool x_log;              /* all x are above 0 */
+    bool x_bytes;            /* ticks as 16M */
+    bool y_from_0;           /* else from where it begins */
+    const char *const *bars; /* NULL, or names: y as bars over x of 0, 1, 2 ..., for x_label */
+    size_t bar_count;
     const struct fb_plot_series *series;
     size_t count;
 };

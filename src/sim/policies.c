@@ -3,9 +3,9 @@
  */
 #include "sim/policies.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 
 #include "core/mem.h"
 #include "sim/node.h"
@@ -44,9 +44,21 @@ const struct fb_sim_policy *const *fb_sim_policies(void)
     return policies;
 }
 
+/* GL-Cache-E is glcache-e: neither capitals nor hyphens matter. */
 static bool is_called(const char *name, const char *text, size_t len)
 {
-    return name && strlen(name) == len && strncasecmp(name, text, len) == 0;
+    const char *end = text + len;
+
+    if (!name)
+        return false;
+    for (;; name++, text++) {
+        name += *name == '-';
+        text += text < end && *text == '-';
+        if (*name == 0 || text == end)
+            return *name == 0 && text == end;
+        if (tolower((unsigned char)*name) != tolower((unsigned char)*text))
+            return false;
+    }
 }
 
 const struct fb_sim_policy *fb_sim_policy_find(const char *name, size_t len)

@@ -32,7 +32,8 @@ struct cache {
     struct fb_sim_run *run;
     void *state;
     size_t reserved;
-    uint64_t group_misses[GROUPS];
+    double group_misses[GROUPS];
+    double group_bytes[GROUPS]; /* missed */
 };
 
 struct fb_sim {
@@ -41,7 +42,7 @@ struct fb_sim {
     uint64_t sample_below; /* hashes below are in the sample; 0: all are */
     struct fb_sim_map *map;
     struct fb_sim_facts facts;
-    uint64_t sampled; /* requests of the trace that are in the sample */
+    uint64_t sampled_bytes; /* of requests that are in the sample */
     bool scanned;
     int64_t *next; /* of every request, when the trace does not tell; else NULL */
     size_t next_room;
@@ -131,6 +132,19 @@ static int map_failed(int rc, struct fb_error *err)
     return rc;
 }
 
+/* Of all requests, in the sample or not. */
+static void count_all(struct fb_sim *sim, const struct fb_trace_request *requests, size_t count)
+{
+    struct fb_sim_facts *f = &sim->facts;
+
+    f->requests += count;
+    for (size_t i = 0; i < count; i++) {
+        f->bytes += sim->options.ignore_size ? 1 : requests[i].size;
+        if (requests[i].next != FB_SIM_NEVER)
+            f->next_max = fb_max_u64(f->next_max, (uint64_t)requests[i].next);
+    }
+}
+
 /* Requests whose numbers begin with `first`, out of the trace; an empty batch is its end. */
 static int fill(struct fb_sim *sim, struct buffer *b, uint64_t first, struct fb_error *err)
 {
@@ -145,7 +159,7 @@ static int fill(struct fb_sim *sim, struct buffer *b, uint64_t first, struct fb_
         if (rc)
             return rc;
         if (!sim->scanned)
-            sim->facts.requests += read;
+            count_all(sim, sim->requests, read);
         count = choose(sim, sim->requests, read);
         if (read == 0)
             break;
@@ -177,8 +191,8 @@ static int fill(struct fb_sim *sim, struct buffer *b, uint64_t first, struct fb_
 static void count_facts(struct fb_sim *sim, const struct fb_sim_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
-        sim->facts.bytes += batch->size[i];
-    sim->sampled += batch->count;
+        sim->sampled_bytes += batch->size[i];
+    sim->facts.replayed += batch->count;
     sim->facts.objects = fb_sim_map_objects(sim->map);
     sim->facts.footprint =
         sim->options.ignore_size ? sim->facts.objects : fb_sim_map_footprint(sim->map);
@@ -193,7 +207,6 @@ static void scale_facts(struct fb_sim *sim)
         return;
     f->objects = (uint64_t)((double)f->objects / sim->options.sample);
     f->footprint = (uint64_t)((double)f->footprint / sim->options.sample);
-    f->bytes = (uint64_t)((double)f->bytes / sim->options.sample);
 }
 
 /* ---- the scan ---- */
@@ -228,21 +241,50 @@ static int note_future(struct fb_sim *sim, const struct fb_sim_batch *batch, uin
     return 0;
 }
 
+/* Objects are asked for when their last requests said; next[id] is that, counted from 0. */
+static int check_future(struct fb_sim *sim, const struct fb_sim_batch *batch, uint64_t **next,
+                        size_t *next_count, struct fb_error *err)
+{
+    int rc = 0;
+
+    if (batch->objects > *next_count)
+        rc = fb_sim_grow(next, next_count, batch->objects + batch->objects / 2, sizeof **next);
+    if (rc)
+        return rc;
+    FB_ASSERT(*next);
+    for (size_t i = 0; i < batch->count; i++) {
+        uint64_t now = batch->first + i;
+        unsigned long long byte = now * fb_trace_record_size(sim->trace);
+        uint64_t *said = &(*next)[batch->id[i]]; /* 0: it was not asked for yet */
+
+        if (*said != 0 && *said != now)
+            return fb_error_set(
+                err, -EBADMSG,
+                "the trace is wrong about the future: the record at byte %llu asks for an object "
+                "whose last request said that it is not asked for then; convert the trace anew",
+                byte);
+        *said = (uint64_t)batch->next[i];
+    }
+    return 0;
+}
+
 int fb_sim_scan(struct fb_sim *sim, bool future, struct fb_error *err)
 {
     FB_AUTO_FREE uint64_t *last = NULL;
     struct buffer *b = &sim->buffer[0];
+    const bool told = !sim->sample_below && fb_trace_knows_next(sim->trace);
     size_t last_count = 0;
     uint64_t first = 0;
     int rc;
 
-    future = future && (sim->sample_below || !fb_trace_knows_next(sim->trace));
     for (;;) {
         rc = fill(sim, b, first, err);
         if (rc || b->batch.count == 0)
             break;
         count_facts(sim, &b->batch);
-        if (future)
+        if (future && told)
+            rc = check_future(sim, &b->batch, &last, &last_count, err);
+        else if (future)
             rc = note_future(sim, &b->batch, &last, &last_count);
         if (rc)
             break;
@@ -300,9 +342,10 @@ static void count_groups(struct cache *c, const struct fb_sim_batch *batch, cons
     for (size_t i = 0; i < batch->count; i++) {
         size_t group = fb_mix64(batch->id[i]) % GROUPS;
 
-        if (batch->first + i < warmup)
+        if (batch->first + i < warmup || hit[i])
             continue;
-        c->group_misses[group] += !hit[i];
+        c->group_misses[group]++;
+        c->group_bytes[group] += batch->size[i];
     }
 }
 
@@ -427,18 +470,22 @@ static int replay_threads(struct replay *r, unsigned jobs, struct fb_error *err)
 
 /* ---- results ---- */
 
-/* 1.96 standard errors of the misses' sum, over the number of requests that there should be. */
-static double error_of(const struct cache *c, double requests)
+static double ratio(double part, double whole)
 {
-    double mean = (double)c->run->misses / GROUPS;
+    return whole > 0 ? part / whole : 0;
+}
+
+/* 1.96 standard errors of the groups' sum, over the requests, or bytes, that there should be. */
+static double error_of(const double group[GROUPS], double total, double whole)
+{
     double sum = 0;
 
     for (size_t g = 0; g < GROUPS; g++) {
-        double off = (double)c->group_misses[g] - mean;
+        double off = group[g] - total / GROUPS;
 
         sum += off * off;
     }
-    return requests > 0 ? 1.96 * sqrt(sum * GROUPS / (GROUPS - 1)) / requests : 0;
+    return ratio(1.96 * sqrt(sum * GROUPS / (GROUPS - 1)), whole);
 }
 
 static void add_figure(void *arg, const char *name, double value)
@@ -453,24 +500,23 @@ static void add_figure(void *arg, const char *name, double value)
     run->figures++;
 }
 
-static double ratio(double part, double whole)
-{
-    return whole > 0 ? part / whole : 0;
-}
-
 static void conclude(const struct fb_sim *sim, struct cache *c)
 {
+    const struct fb_sim_facts *f = &sim->facts;
     struct fb_sim_run *run = c->run;
     double requests = (double)run->requests;
+    double bytes = (double)run->bytes;
 
-    /* The sample has the wrong number of requests because of few very popular objects, which are
-     * hits in any cache. */
-    if (sim->sample_below)
-        requests *= ratio((double)sim->facts.requests * sim->options.sample, (double)sim->sampled);
+    /* The sample has the wrong number of requests and bytes because of few very popular objects,
+     * which are hits in any cache. */
+    if (sim->sample_below) {
+        requests *= ratio((double)f->requests * sim->options.sample, (double)f->replayed);
+        bytes *= ratio((double)f->bytes * sim->options.sample, (double)sim->sampled_bytes);
+        run->error = error_of(c->group_misses, (double)run->misses, requests);
+        run->byte_error = error_of(c->group_bytes, (double)run->missed_bytes, bytes);
+    }
     run->miss_ratio = fmin(1, ratio((double)run->misses, requests));
-    run->byte_miss_ratio = ratio((double)run->missed_bytes, (double)run->bytes);
-    if (sim->sample_below)
-        run->error = error_of(c, requests);
+    run->byte_miss_ratio = fmin(1, ratio((double)run->missed_bytes, bytes));
     if (run->policy->figures)
         run->policy->figures(c->state, add_figure, run);
 }

@@ -10,10 +10,10 @@
  *
  * Sampling (SHARDS: Waldspurger et al., FAST 2015): only ids whose hash falls below a threshold are
  * replayed, through caches smaller by the same factor. What the sample has too many or too few of
- * is added to the hits (SHARDS-adj). The error stated is 1.96 standard errors of the sum of misses,
- * from how much 64 groups of sampled objects differ. It covers the luck of the draw, not what a
- * cache of few objects does otherwise than a large one: below some hundred objects in the small
- * cache a larger sample is needed.
+ * is added to the hits, of requests and of bytes (SHARDS-adj). The error stated is 1.96 standard
+ * errors of the sum of misses, from how much 64 groups of sampled objects differ. It covers the
+ * luck of the draw, not what a cache of few objects does otherwise than a large one: below some
+ * hundred objects in the small cache a larger sample is needed.
  */
 #ifndef FB_SIM_REPLAY_H
 #define FB_SIM_REPLAY_H
@@ -30,6 +30,8 @@ struct fb_sim_facts {
     uint64_t objects;
     uint64_t footprint; /* bytes; objects when sizes are ignored */
     uint64_t bytes;     /* of all requests */
+    uint64_t replayed;  /* requests that are in the sample; all, where there is none */
+    uint64_t next_max;  /* the last request that a trace that knows the future speaks of */
 };
 
 struct fb_sim_figure {
@@ -50,6 +52,7 @@ struct fb_sim_run {
     double miss_ratio;
     double byte_miss_ratio;
     double error; /* of the miss ratio, 95%; 0 without sampling */
+    double byte_error;
     double replay_s;
     struct fb_sim_figure figure[FB_SIM_FIGURES_MAX];
     size_t figures;
@@ -73,7 +76,7 @@ FB_MUST_CHECK int fb_sim_create(struct fb_trace *trace, const struct fb_sim_opti
 void fb_sim_destroy(struct fb_sim *sim);
 
 /* Reads the trace once, counts, and goes back to its start. With `future` it also notes when each
- * object is asked for again, unless the trace says so. */
+ * object is asked for again, or sees whether what the trace says of it is true. */
 FB_MUST_CHECK int fb_sim_scan(struct fb_sim *sim, bool future, struct fb_error *err);
 
 /* Of the scan; of the replay when there was none. */

@@ -248,6 +248,9 @@ static void test_sample(void **state)
         assert_true(fabs((double)guess.objects / (double)facts.objects - 1) < 0.1);
         for (size_t i = 0; i < 4; i++) {
             assert_true(sample[i].error > 0 && sample[i].error < 0.2);
+            /* All sizes are equal, and so are the two ratios and their errors. */
+            assert_true(fabs(sample[i].byte_miss_ratio - sample[i].miss_ratio) < 1e-9);
+            assert_true(fabs(sample[i].byte_error - sample[i].error) < 1e-9);
             if (fabs(sample[i].miss_ratio - whole[i].miss_ratio) > 2 * sample[i].error)
                 fail_msg("%.4f is not %.4f +- %.4f", sample[i].miss_ratio, whole[i].miss_ratio,
                          sample[i].error);

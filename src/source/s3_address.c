@@ -26,20 +26,27 @@ int fb_s3_address(struct fb_s3_http *http)
 {
     FB_AUTO_FREE char *endpoint = NULL;
     FB_AUTO_FREE char *host = NULL;
-    const char *at, *scheme_end;
-    char *base;
+    FB_AUTO_FREE char *root = NULL;
+    const char *scheme_end;
+    char *at, *base;
     bool own = !http->endpoint || !*http->endpoint;
 
-    endpoint =
-        own ? fb_asprintf("https://s3.%s.amazonaws.com", http->region) : fb_strdup(http->endpoint);
+    endpoint = own ? fb_asprintf("https://s3.%s.amazonaws.com%s", http->region,
+                                 strncmp(http->region, "cn-", 3) == 0 ? ".cn" : "")
+                   : fb_strdup(http->endpoint);
     if (!endpoint)
         return -ENOMEM;
     while (ends_with(endpoint, "/"))
         endpoint[strlen(endpoint) - 1] = '\0';
     scheme_end = strstr(endpoint, "://");
-    if (!scheme_end)
+    /* No names and passwords, which would be shown, and nothing behind the path. */
+    if (!scheme_end || strpbrk(endpoint, "@?# "))
         return -EINVAL;
-    at = scheme_end + 3;
+    at = endpoint + (scheme_end + 3 - endpoint);
+    root = fb_strdup(strchrnul(at, '/'));
+    if (!root)
+        return -ENOMEM;
+    *strchrnul(at, '/') = '\0';
     http->in_path = http->config.path_style || !fits_host(http->bucket) ||
                     !(own || ends_with(at, ".amazonaws.com"));
     host = http->in_path ? fb_strdup(at) : fb_asprintf("%s.%s", http->bucket, at);
@@ -48,6 +55,8 @@ int fb_s3_address(struct fb_s3_http *http)
         return -ENOMEM;
     free(http->host);
     http->host = fb_steal(host);
+    free(http->root);
+    http->root = fb_steal(root);
     /* Whoever opens the source says where it is. */
     fb_mutex_lock(&http->why_lock);
     free(http->base);

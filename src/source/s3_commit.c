@@ -49,6 +49,8 @@ static void give_bytes(struct fb_s3_file *file, struct fb_source_job *job)
     job->data_len = (size_t)file->size;
 }
 
+static void begin_later(struct fb_s3_file *file);
+
 static void commit_end(struct fb_s3_file *file, int result)
 {
     struct fb_s3_commit_op *op = fb_steal(file->commit);
@@ -58,7 +60,16 @@ static void commit_end(struct fb_s3_file *file, int result)
         give_bytes(file, op->base.job);
     fb_s3_file_drop_whole(file);
     fb_s3_op_end(&op->base, result);
+    begin_later(file);
     fb_s3_file_pump(file);
+}
+
+static void appeared(struct fb_s3_file *file)
+{
+    file->dirty = false;
+    file->replaced = false;
+    fb_s3_file_appeared(file->s3, file->key);
+    fb_s3_filled(file->s3, file->key);
 }
 
 static void looked(struct fb_s3_look *look)
@@ -67,6 +78,14 @@ static void looked(struct fb_s3_look *look)
     struct fb_s3_file *file = op->file;
 
     op->looking = false;
+    if (op->unheard && (look->result < 0 || strcmp(look->etag, file->etag) != 0 ||
+                        look->attr.version.size != file->size)) {
+        fb_s3_file_fail(file, -EIO);
+        commit_end(file, file->error);
+        return;
+    }
+    if (op->unheard)
+        appeared(file);
     /* The source has the bytes. Who cannot see them now sees them later. What is there may be
      * another's by now, as long as ours perhaps: our bytes are none of that version. */
     if (look->result == 0 && S_ISREG(look->attr.mode)) {
@@ -78,14 +97,10 @@ static void looked(struct fb_s3_look *look)
     commit_end(file, 0);
 }
 
-static void committed(struct fb_s3_file *file, const char *etag)
+static void look_at(struct fb_s3_file *file, const char *etag)
 {
     struct fb_s3_commit_op *op = file->commit;
 
-    file->dirty = false;
-    file->replaced = false;
-    fb_s3_file_appeared(file->s3, file->key);
-    fb_s3_file_attr(file->s3, file->key, file->size, fb_wall_ns(), etag, &file->attr);
     snprintf(file->etag, sizeof file->etag, "%s", etag);
     op->looking = true;
     op->look = (struct fb_s3_look){
@@ -95,6 +110,13 @@ static void committed(struct fb_s3_file *file, const char *etag)
         .done = looked,
     };
     fb_s3_look(file->s3, &op->look);
+}
+
+static void committed(struct fb_s3_file *file, const char *etag)
+{
+    appeared(file);
+    fb_s3_file_attr(file->s3, file->key, file->size, fb_wall_ns(), etag, &file->attr);
+    look_at(file, etag);
 }
 
 static void put_done(struct fb_s3_call *call)
@@ -121,18 +143,21 @@ static void complete_done(struct fb_s3_call *call)
     free(fb_steal(file->body));
     if (r == 0 && call->answer->document != FB_S3_DOC_COMPLETE)
         r = -EIO;
-    /* A first try may have come through and its answer not: then there is no such upload. */
-    if (r < 0) {
+    fb_s3_etag_of_parts(file->etags, file->part_count, etag);
+    if (r < 0 && (r != -ENOENT || !call->lost || !etag[0])) {
         fb_s3_file_fail(file, r == -ENOENT ? -EIO : r);
         commit_end(file, file->error);
         return;
     }
     file->upload = FB_S3_UPLOAD_OVER;
     fb_s3_strike_out(file->s3, file->ticket);
-    /* Ceph does not tell. */
-    if (!call->answer->etag[0])
-        fb_s3_etag_of_parts(file->etags, file->part_count, etag);
-    committed(file, call->answer->etag[0] ? call->answer->etag : etag);
+    /* A first try may have come through and its answer not: then there is no such upload, but the
+     * object. */
+    file->commit->unheard = r < 0;
+    if (r < 0)
+        look_at(file, etag);
+    else /* Ceph does not tell. */
+        committed(file, call->answer->etag[0] ? call->answer->etag : etag);
 }
 
 static int complete(struct fb_s3_file *file)
@@ -157,6 +182,7 @@ static int complete(struct fb_s3_file *file)
         .query_count = 1,
         .body = file->body,
         .body_len = at,
+        .works = true,
     };
     fb_s3_file_call(file, complete_done);
     return 0;
@@ -204,12 +230,42 @@ static void commit_cancel(struct fb_s3_op *base)
     struct fb_s3_commit_op *op = FB_CONTAINER_OF(base, struct fb_s3_commit_op, base);
     struct fb_s3_file *file = op->file;
 
+    if (file->commit != op) {
+        fb_list_remove(&op->link);
+        fb_s3_op_end(base, -ETIMEDOUT);
+        return;
+    }
     if (op->looking)
         fb_s3_look_cancel(&op->look);
     fb_s3_file_fail(file, -EIO);
     file->commit = NULL;
     fb_s3_op_end(base, -ETIMEDOUT);
+    begin_later(file);
     fb_s3_file_pump(file);
+}
+
+static void begin(struct fb_s3_file *file, struct fb_s3_commit_op *op)
+{
+    file->commit = op;
+    file->commits++;
+    fb_s3_commit_step(file);
+}
+
+/* Those that came while another was under way: two threads' fsync and close. Most have nothing left
+ * to do. */
+static void begin_later(struct fb_s3_file *file)
+{
+    while (!file->commit && !fb_list_empty(&file->later)) {
+        struct fb_s3_commit_op *op = FB_LIST_ENTRY(file->later.next, struct fb_s3_commit_op, link);
+
+        fb_list_remove(&op->link);
+        if (file->error == 0 && file->dirty && !file->unlinked) {
+            begin(file, op);
+            continue;
+        }
+        tell_attr(file, op->base.job);
+        fb_s3_op_end(&op->base, file->error);
+    }
 }
 
 /* Whether this is the close, or fsync, at which the object is to appear. */
@@ -236,15 +292,13 @@ void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
         fb_source_job_finish(job, file->error);
         return;
     }
-    if (file->commit) {
-        fb_source_job_finish(job, -EBUSY);
-        return;
-    }
     op = fb_s3_op_new(s3, job, sizeof *op, commit_cancel);
     if (!op)
         return;
     op->file = file;
-    file->commit = op;
-    file->commits++;
-    fb_s3_commit_step(file);
+    fb_list_init(&op->link);
+    if (file->commit)
+        fb_list_push_back(&file->later, &op->link);
+    else
+        begin(file, op);
 }

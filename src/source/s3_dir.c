@@ -107,6 +107,9 @@ int fb_s3_pages_come(struct fb_s3_pages *pages)
     pages->out = false;
     if (call->result < 0)
         return call->result;
+    /* It would go round and round. */
+    if (call->answer->truncated && strcmp(pages->token, call->answer->token) == 0)
+        return -EIO;
     pages->ended = !call->answer->truncated;
     snprintf(pages->token, sizeof pages->token, "%s", call->answer->token);
     r = fb_s3_listing_end_page(pages->listing, pages->ended);

@@ -65,7 +65,8 @@ struct fb_s3_file {
     unsigned parts_out;
     struct fb_list writes; /* that wait for room, or for the commit before them */
     struct fb_s3_commit_op *commit;
-    uint64_t commits; /* so far, with that one */
+    struct fb_list later; /* commits that wait for its end */
+    uint64_t commits;     /* so far, with that one */
 };
 
 struct fb_s3_part {
@@ -81,9 +82,11 @@ struct fb_s3_part {
 
 struct fb_s3_commit_op {
     struct fb_s3_op base;
+    struct fb_list link; /* while it waits */
     struct fb_s3_file *file;
     struct fb_s3_look look;
     bool looking;
+    bool unheard; /* whether it was completed is to be seen */
 };
 
 struct fb_s3_file *fb_s3_file_at(const struct fb_source_handle *handle);

@@ -188,6 +188,13 @@ static int take_checksum(struct fb_s3_headers *headers, enum fb_s3_checksum_kind
     return checksum->present ? 0 : -EBADMSG;
 }
 
+/* Such a checksum, with or without "-N", is none of the bytes. */
+static int take_checksum_type(struct fb_s3_headers *headers, const char *text, size_t len)
+{
+    headers->composite = len == 9 && !strncasecmp(text, "COMPOSITE", len);
+    return 0;
+}
+
 static int take_crc32(struct fb_s3_headers *headers, const char *text, size_t len)
 {
     return take_checksum(headers, FB_S3_CRC32, text, len);
@@ -234,6 +241,7 @@ static const struct known {
     {"x-amz-checksum-sha1", take_sha1},
     {"x-amz-checksum-sha256", take_sha256},
     {"x-amz-checksum-crc64nvme", take_crc64nvme},
+    {"x-amz-checksum-type", take_checksum_type},
 };
 
 static bool is_blank(char c)

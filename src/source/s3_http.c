@@ -2,8 +2,8 @@
  * The loop: epoll, libcurl's sockets and timer among it, and the pauses before a call is tried
  * again (a heap by due time). A round of it:
  *
- *     wait ──► sockets, timer ──► calls that ended: judged, done or put to a pause ──► pauses that
- *     are over ──► calls from the queue onto the wire, while there is room
+ *     wait ──► sockets, timer ──► calls that ended: summed together, then judged, done or put to a
+ *     pause ──► pauses that are over ──► calls from the queue onto the wire, while there is room
  */
 #include <errno.h>
 #include <string.h>
@@ -15,8 +15,10 @@
 #include "core/mem.h"
 #include "core/thread.h"
 #include "source/s3_http_priv.h"
+#include "source/s3_md5.h"
 
 #define EVENTS_MAX     64
+#define SUMS_MAX       64
 #define PASSED_MAX     4      /* calls for each that is patient */
 #define CALLS_MAX      65536u /* in a pause at once */
 #define PAUSE_FIRST_NS (50 * FB_NS_PER_MS)
@@ -153,18 +155,53 @@ void fb_s3_http_where(struct fb_s3_http *http, char ret_base[FB_S3_WHY_MAX])
     fb_mutex_unlock(&http->why_lock);
 }
 
-static void ended(struct fb_s3_http *http, CURL *easy, CURLcode code)
+static void note_ended(struct fb_s3_http *http, CURL *easy, CURLcode code)
 {
     struct fb_s3_call *call;
-    enum fb_s3_verdict verdict;
     struct wire *w = NULL;
 
     curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&w);
     call = w->call;
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &call->status);
     fb_s3_wire_stop(w);
+    w->code = code;
+    fb_list_push_back(&http->ended, &call->link);
+}
+
+/* Of objects that came in the same moment, side by side; one alone is left to the check. */
+static void sum_ended(struct fb_s3_http *http)
+{
+    struct fb_s3_call *calls[SUMS_MAX];
+    struct fb_s3_md5 messages[SUMS_MAX];
+    struct fb_list *it, *tmp;
+    unsigned count = 0;
+
+    FB_LIST_FOREACH (it, tmp, &http->ended) {
+        struct fb_s3_call *call = FB_LIST_ENTRY(it, struct fb_s3_call, link);
+
+        if (count == SUMS_MAX)
+            break;
+        if (!call->is_whole || call->wire->code != CURLE_OK || call->status / 100 != 2 ||
+            !fb_s3_verify_by_md5(&call->reply))
+            continue;
+        calls[count] = call;
+        messages[count++] = (struct fb_s3_md5){
+            .iov = call->sink, .count = call->sink_count, .digest = call->sum.md5};
+    }
+    if (count < 2 || !fb_s3_md5_able())
+        return;
+    fb_s3_md5_all(messages, count);
+    for (unsigned i = 0; i < count; i++)
+        calls[i]->sum.present = true;
+}
+
+static void judge_ended(struct fb_s3_http *http, struct fb_s3_call *call)
+{
+    struct wire *w = call->wire;
+    enum fb_s3_verdict verdict;
+
     call->answer = fb_s3_xml_answer(w->xml);
-    verdict = fb_s3_judge(http, call, code);
+    verdict = fb_s3_judge(http, call, w->code);
     adapt(http, call, verdict);
     if (verdict == FB_S3_DONE) {
         deliver(call);
@@ -215,7 +252,13 @@ static void collect(struct fb_s3_http *http)
 
     while ((message = curl_multi_info_read(http->multi, &left))) {
         if (message->msg == CURLMSG_DONE)
-            ended(http, message->easy_handle, message->data.result);
+            note_ended(http, message->easy_handle, message->data.result);
+    }
+    sum_ended(http);
+    while (!fb_list_empty(&http->ended)) {
+        call = FB_LIST_ENTRY(http->ended.next, struct fb_s3_call, link);
+        fb_list_remove(&call->link);
+        judge_ended(http, call);
     }
     while ((due = fb_due_first(&http->pauses)) && due->at_ns <= fb_now_ns()) {
         fb_due_remove(&http->pauses, due);
@@ -365,6 +408,7 @@ int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http 
     fb_list_init(&http->queue);
     fb_list_init(&http->urgent);
     fb_list_init(&http->patient);
+    fb_list_init(&http->ended);
     fb_list_init(&http->finished);
     fb_list_init(&http->idle);
     http->endpoint = config->endpoint ? fb_strdup(config->endpoint) : NULL;
@@ -374,7 +418,10 @@ int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http 
     r = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK && http->bucket && http->region
             ? fb_s3_address(http)
             : -ENOMEM;
-    if (r == -EINVAL)
+    if (r == -EINVAL && config->endpoint && strchr(config->endpoint, '@'))
+        fb_error_set(err, r,
+                     "the endpoint has a name or password in it; write it as https://host:port");
+    else if (r == -EINVAL)
         fb_error_set(err, r, "the endpoint %s is no URL; write it as https://host:port",
                      config->endpoint);
     else if (r == 0 && (r = start(http)) < 0)
@@ -410,6 +457,7 @@ void fb_s3_http_destroy(struct fb_s3_http *http)
     fb_mutex_destroy(&http->why_lock);
     free(http->base);
     free(http->host);
+    free(http->root);
     free(http->endpoint);
     free(http->bucket);
     free(http->region);

@@ -27,6 +27,7 @@
 #include "source/due.h"
 #include "source/s3_creds.h"
 #include "source/s3_sign.h"
+#include "source/s3_verify.h"
 #include "source/s3_xml.h"
 
 #define FB_S3_QUERY_MAX   6
@@ -55,6 +56,7 @@ struct fb_s3_call {
     /* Where the body of a good answer goes; one byte more is an error. Without, it is parsed. */
     const struct iovec *sink;
     unsigned sink_count;
+    bool is_whole; /* the sink is for a whole object, which has a checksum */
     /* Of a listing: for each line. It may begin anew, with restart(); both NULL for others. */
     int (*entry)(struct fb_s3_call *call, const struct fb_s3_xml_entry *entry);
     void (*restart)(struct fb_s3_call *call);
@@ -63,6 +65,7 @@ struct fb_s3_call {
     int64_t deadline_ns;
     bool urgent;  /* passes all others, and the bound on their number */
     bool patient; /* most others pass it */
+    bool works;   /* the server may be silent until it has done its work: that is no stall */
     void (*done)(struct fb_s3_call *call);
     void *arg;
 
@@ -72,6 +75,7 @@ struct fb_s3_call {
     long status;
     uint64_t bytes; /* of the body */
     struct fb_s3_headers reply;
+    struct fb_s3_sum sum; /* of a whole object, when it came cheaply */
     /* What was parsed, and of errors what the server said; during check and done. */
     const struct fb_s3_answer *answer;
 

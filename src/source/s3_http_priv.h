@@ -32,6 +32,7 @@ struct wire {
     struct fb_s3_xml *xml;
     bool unreadable; /* the body is no XML */
     bool active;     /* libcurl has it */
+    CURLcode code;   /* when it has ended */
     const struct fb_s3_snapshot *who;
     char why[CURL_ERROR_SIZE];
 };
@@ -41,11 +42,13 @@ struct fb_s3_http {
     char *endpoint, *bucket, *region, *ca_bundle;
     char *base; /* scheme://host, of the URL */
     char *host; /* as signed */
+    char *root; /* of the path: "", or what a gateway has before it */
     struct fb_s3_signer *signer;
     CURLM *multi;
     int64_t curl_due_ns;
     struct fb_list queue, urgent, patient; /* of calls */
     unsigned passed;                       /* calls that were sent while patient ones waited */
+    struct fb_list ended;                  /* of calls: not judged yet */
     struct fb_list finished;               /* of calls whose done() is due */
     struct fb_due_heap pauses;
     struct fb_list idle; /* of wires */

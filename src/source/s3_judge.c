@@ -56,6 +56,26 @@ static enum fb_s3_verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_ca
     return keys_expired(call) && call->tries < RENEWALS_MAX ? FB_S3_AGAIN : FB_S3_DONE;
 }
 
+/* What the server got is not what was sent. */
+static bool came_otherwise(const struct fb_s3_call *call)
+{
+    return says(call, "BadDigest") || says(call, "XAmzContentSHA256Mismatch") ||
+           says(call, "IncompleteBody");
+}
+
+/* Some servers have names of their own before it. */
+static bool quota_exceeded(const struct fb_s3_call *call)
+{
+    return strstr(call->answer->code, "QuotaExceeded") != NULL;
+}
+
+/* S3 says which key it does not have; a door on the way to it that says so, without a word, has
+ * lost the server. HEAD has no words. */
+static bool not_s3s_word(const struct fb_s3_call *call)
+{
+    return call->status == 404 && call->method == FB_S3_GET && !call->answer->code[0];
+}
+
 static int errno_of(const struct fb_s3_call *call)
 {
     switch (call->status) {
@@ -84,8 +104,13 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
         return FB_S3_AT_ONCE;
     if (status == 503 || status == 429 || says(call, "SlowDown"))
         return FB_S3_TOO_MUCH;
+    if (status == 507 || quota_exceeded(call)) {
+        call->result = status == 507 ? -ENOSPC : -EDQUOT;
+        return FB_S3_DONE;
+    }
     if (status >= 500 || status == 408 || says(call, "RequestTimeout") ||
-        says(call, "OperationAborted") || says(call, "InternalError"))
+        says(call, "OperationAborted") || says(call, "InternalError") || came_otherwise(call) ||
+        not_s3s_word(call))
         return FB_S3_AGAIN;
     if (says(call, "InvalidObjectState")) {
         fb_log_warn("s3: %s is archived%s%s: restore it before it can be read", call->key,

@@ -13,12 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "source/s3_priv.h"
 
-#define KEPT_MAX 65536u
+#define KEPT_MAX  65536u
+#define FILLED_NS FB_NS_PER_S
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
@@ -163,6 +163,48 @@ void fb_s3_kept_free(struct fb_s3 *s3)
     free(fb_steal(s3->kept));
 }
 
+/* ---- directories that were just written to --------------------------------------------------- */
+
+/* The kernel asks for a directory's attributes after each file that is made in it. What is asked
+ * for is only whether it is there: two requests, of which the answer is known. */
+
+void fb_s3_filled(struct fb_s3 *s3, const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    struct fb_s3_filled *f = &s3->filled[s3->filled_at % FB_S3_FILLED_MAX];
+
+    if (!slash)
+        return;
+    s3->filled_at++;
+    f->at_ns = fb_now_ns();
+    memcpy(f->key, key, (size_t)(slash + 1 - key));
+    f->key[slash + 1 - key] = '\0';
+}
+
+void fb_s3_filled_forget(struct fb_s3 *s3)
+{
+    memset(s3->filled, 0, sizeof s3->filled);
+}
+
+static bool answer_filled(struct fb_s3 *s3, struct fb_source_job *job)
+{
+    char key[FB_S3_KEY_MAX + 1];
+    ssize_t len = fb_s3_key_make(s3->prefix, job->path, true, key);
+    int64_t now_ns = fb_now_ns();
+
+    for (unsigned i = 0; len > 0 && i < FB_S3_FILLED_MAX; i++) {
+        const struct fb_s3_filled *f = &s3->filled[i];
+
+        if (f->at_ns == 0 || now_ns - f->at_ns > FILLED_NS || strcmp(f->key, key) != 0)
+            continue;
+        fb_s3_dir_attr(s3, key, &job->attr);
+        job->age_ns = now_ns - f->at_ns;
+        fb_source_job_finish(job, 0);
+        return true;
+    }
+    return false;
+}
+
 /* ---- looking --------------------------------------------------------------------------------- */
 
 static void answer(struct fb_s3_look *look, int result)
@@ -213,7 +255,7 @@ static void head_done(struct fb_s3_call *call)
         conclude(look);
     } else if (call->result == 0) {
         answer(look, of_head(look));
-    } else if (call->result == -ENOENT || call->result == -EACCES) {
+    } else if ((call->result == -ENOENT || call->result == -EACCES) && look->dir_key[0]) {
         look->is_file = false;
         send_list(look);
     } else {
@@ -294,15 +336,18 @@ static void send_list(struct fb_s3_look *look)
 
 void fb_s3_look(struct fb_s3 *s3, struct fb_s3_look *look)
 {
-    ssize_t n = fb_s3_key_make(s3->prefix, look->path, true, look->dir_key);
+    ssize_t n = fb_s3_key_make(s3->prefix, look->path, false, look->key);
 
-    if (n >= 0)
-        n = fb_s3_key_make(s3->prefix, look->path, false, look->key);
     look->s3 = s3;
     if (n < 0) {
         /* What cannot be a key is not there. */
         answer(look, n == -EINVAL ? -ENOENT : (int)n);
         return;
+    }
+    /* The longest key there can be is no directory's: nothing fits below it. */
+    if (fb_s3_key_make(s3->prefix, look->path, true, look->dir_key) < 0) {
+        look->dir_key[0] = '\0';
+        look->is_file = true;
     }
     if (*look->path)
         send_head(look);
@@ -372,6 +417,8 @@ void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job)
         fb_source_job_finish(job, fb_s3_handle_attr(s3, job->handle, &job->attr));
         return;
     }
+    if (!job->urgent && !job->expect && answer_filled(s3, job))
+        return;
     if (from_listing && fb_s3_seen_find(s3, job)) {
         fb_source_job_finish(job, 0);
         return;

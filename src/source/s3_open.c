@@ -139,9 +139,15 @@ static void loaded(struct fb_s3_call *call)
     struct open_op *op = call->arg;
 
     op->loading = false;
-    if (call->result == 0 && call->bytes != op->file->size)
-        call->result = -EIO;
     open_end(op, call->result);
+}
+
+/* It will be put again, with what is changed: no byte of it may be wrong. */
+static int load_check(struct fb_s3_call *call)
+{
+    const struct open_op *op = call->arg;
+
+    return fb_s3_check_load(call, op->file->etag, op->file->size);
 }
 
 /* What is there is to be changed or added to. */
@@ -165,10 +171,12 @@ static void load(struct open_op *op)
     op->load = (struct fb_s3_call){
         .method = FB_S3_GET,
         .key = file->key,
-        .headers = {{"if-match", op->match}},
-        .header_count = 1,
+        .headers = {{"if-match", op->match}, {"x-amz-checksum-mode", "ENABLED"}},
+        .header_count = 2,
         .sink = &op->iov,
         .sink_count = 1,
+        .is_whole = true,
+        .check = load_check,
         .deadline_ns = op->base.job->deadline_ns,
         .done = loaded,
         .arg = op,
@@ -221,6 +229,7 @@ void fb_s3_open(struct fb_s3 *s3, struct fb_source_job *job)
     fb_list_init(&file->link);
     fb_list_init(&file->parts);
     fb_list_init(&file->writes);
+    fb_list_init(&file->later);
     n = fb_s3_key_make(s3->prefix, job->path, false, file->key);
     if (n < 0) {
         file_free(file);

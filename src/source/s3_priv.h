@@ -28,6 +28,14 @@ struct fb_posix_pool;
 struct fb_s3_kept;
 struct fb_s3_seen;
 
+/* A directory in which an object appeared through us. */
+#define FB_S3_FILLED_MAX 16
+
+struct fb_s3_filled {
+    char key[FB_S3_KEY_MAX + 1];
+    int64_t at_ns; /* 0: none */
+};
+
 struct fb_s3 {
     char *bucket;
     char *prefix; /* "" or ending in '/' */
@@ -56,6 +64,8 @@ struct fb_s3 {
     struct fb_list unlinks; /* that wait for what is appearing */
     struct fb_s3_kept *kept;
     struct fb_s3_seen *seen;
+    struct fb_s3_filled filled[FB_S3_FILLED_MAX];
+    unsigned filled_at;
     uint64_t upload_bytes; /* buffered by files */
     uint64_t whole_bytes;  /* kept by them beside, for the cache */
     unsigned orphans;      /* aborts of uploads that nobody waits for */
@@ -82,6 +92,11 @@ void fb_s3_file_attr(const struct fb_s3 *s3, const char *key, uint64_t size, int
 void fb_s3_dir_attr(const struct fb_s3 *s3, const char *key, struct fb_attr *ret_attr);
 
 /* ---- s3_look.c ---- */
+
+/* An object has just appeared: its directory is there. */
+void fb_s3_filled(struct fb_s3 *s3, const char *key);
+/* Something may be removed. */
+void fb_s3_filled_forget(struct fb_s3 *s3);
 
 /* What stands at a path. Embedded in whoever asks. */
 struct fb_s3_look {
@@ -219,7 +234,10 @@ FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const ch
 /* "/bucket/key" encoded, for x-amz-copy-source. NULL without memory. */
 FB_MUST_CHECK char *fb_s3_copy_source(const struct fb_s3 *s3, const char *key);
 
-/* s3_read.c: READ and PREAD of a version. */
+/* s3_read.c, for the check() of a GET: it is of that version, and whole (`size` bytes), or what was
+ * asked for of it (0). */
+FB_MUST_CHECK int fb_s3_check_load(const struct fb_s3_call *call, const char *etag, uint64_t size);
+/* READ and PREAD of a version. */
 void fb_s3_read_object(struct fb_s3 *s3, struct fb_source_job *job, const char *key,
                        const struct fb_version *version);
 

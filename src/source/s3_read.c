@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/log.h"
 #include "core/mem.h"
 #include "source/s3_priv.h"
 #include "source/s3_verify.h"
@@ -95,6 +96,15 @@ static bool covers(const struct piece *p, uint64_t *ret_total)
     return reply->range_first == p->offset && reply->range_last == p->offset + p->length - 1;
 }
 
+static bool is_right(const struct fb_s3_call *call)
+{
+    if (fb_s3_verify(&call->reply, call->sink, call->sink_count, &call->sum))
+        return true;
+    fb_log_warn("s3: %s came with other bytes than its checksum says; it is asked for again",
+                call->key);
+    return false;
+}
+
 /* What the answer is of, and whether it is all there. */
 static int check(struct fb_s3_call *call)
 {
@@ -115,11 +125,22 @@ static int check(struct fb_s3_call *call)
     }
     if (!all || call->bytes != p->length)
         return -EAGAIN;
-    if (p->length == total && !fb_s3_verify(reply, call->sink, call->sink_count))
+    if (p->length == total && !is_right(call))
         return -EAGAIN;
     /* A time that listing and answer tell differently makes no other version. */
     attr.version = op->version;
     job->attr = attr;
+    return 0;
+}
+
+int fb_s3_check_load(const struct fb_s3_call *call, const char *etag, uint64_t size)
+{
+    if (!call->reply.etag[0])
+        return -EAGAIN;
+    if (strcmp(call->reply.etag, etag) != 0)
+        return -ESTALE;
+    if (size > 0 && (call->bytes != size || !is_right(call)))
+        return -EAGAIN;
     return 0;
 }
 
@@ -199,7 +220,8 @@ static void send_piece(struct read_op *op, struct piece *p, uint64_t from, uint6
     call->headers[call->header_count++] = (struct fb_s3_pair){"range", p->range};
     if (op->match[0])
         call->headers[call->header_count++] = (struct fb_s3_pair){"if-match", op->match};
-    if (length == op->version.size)
+    call->is_whole = length == op->version.size;
+    if (call->is_whole)
         call->headers[call->header_count++] = (struct fb_s3_pair){"x-amz-checksum-mode", "ENABLED"};
     call->sink = p->iov;
     call->sink_count = cut_iov(job, from, length, p->iov);

@@ -141,6 +141,7 @@ static int send_move(struct rename_op *op, unsigned slot)
         move->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", move->source};
         move->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", etag};
         move->call.header_count = *etag ? 2 : 1;
+        move->call.works = true;
     }
     op->next++;
     fb_s3_http_submit(s3->http, &move->call);

@@ -17,8 +17,8 @@
  * again at something known always gets the server's word. Whatever is changed through this source
  * makes it forget everything here, and nothing is listed while a change is under way.
  *
- * Bounded: DIRS_MAX directories, NAMES_MAX names in one, ALL_NAMES_MAX in all of them. A longer
- * directory is known as far as that.
+ * Bounded: DIRS_MAX directories, NAMES_MAX names in one, ALL_NAMES_MAX in all of them, PAGES_MAX
+ * requests. A longer directory is known as far as that.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,6 +39,7 @@
 #define DIRS_MAX      256u
 #define NAMES_MAX     10000u
 #define ALL_NAMES_MAX 32768u
+#define PAGES_MAX     64u /* some may be empty */
 
 struct name {
     uint32_t at; /* in the text */
@@ -236,7 +237,7 @@ static void page_done(struct fb_s3_call *call)
 
     /* What has come is true whatever becomes of the rest. */
     dir->whole = r == 0 && dir->pages.ended;
-    if (r == 0 && !dir->pages.ended)
+    if (r == 0 && !dir->pages.ended && dir->pages.asked < PAGES_MAX)
         fetch_page(dir);
     else
         fb_s3_pages_end(dir->s3, &dir->pages);

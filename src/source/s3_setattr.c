@@ -62,7 +62,7 @@ static void resized(struct fb_s3_call *call)
 
     op->out = false;
     if (call->result == 0)
-        fb_s3_file_attr(op->base.s3, op->key, op->iov.iov_len, fb_wall_ns(), call->reply.etag,
+        fb_s3_file_attr(op->base.s3, op->key, op->call.body_len, fb_wall_ns(), call->reply.etag,
                         &job->attr);
     setattr_end(op, call->result);
 }
@@ -73,7 +73,7 @@ static void put_resized(struct setattr_op *op)
         .method = FB_S3_PUT,
         .key = op->key,
         .body = op->body,
-        .body_len = op->iov.iov_len,
+        .body_len = (size_t)op->base.job->attr.version.size,
         .deadline_ns = op->base.job->deadline_ns,
         .done = resized,
         .arg = op,
@@ -87,7 +87,7 @@ static void resize_loaded(struct fb_s3_call *call)
     struct setattr_op *op = call->arg;
 
     op->out = false;
-    if (call->result == 0 && call->bytes != fb_min_u64(op->iov.iov_len, op->look.attr.version.size))
+    if (call->result == 0 && call->bytes != op->iov.iov_len)
         call->result = -EIO;
     if (call->result < 0)
         setattr_end(op, call->result);
@@ -95,17 +95,27 @@ static void resize_loaded(struct fb_s3_call *call)
         put_resized(op);
 }
 
-/* A short object is read, cut or filled up, and put again. */
+static int resize_check(struct fb_s3_call *call)
+{
+    const struct setattr_op *op = call->arg;
+
+    return fb_s3_check_load(call, op->look.etag, call->is_whole ? op->iov.iov_len : 0);
+}
+
+/* A short object is read, cut or filled up, and put again. What fits into a part is read whole, as
+ * then there is a checksum of it. */
 static void resize(struct setattr_op *op)
 {
     uint64_t size = op->base.job->attr.version.size, old = op->look.attr.version.size;
+    bool whole = old <= op->base.s3->part_bytes;
+    uint64_t load = whole ? old : size;
 
     if (size > op->base.s3->part_bytes || fb_s3_is_held(op->base.s3, op->key)) {
         setattr_end(op, size > op->base.s3->part_bytes ? -ENOTSUP : -EBUSY);
         return;
     }
-    op->body = fb_alloc((size_t)size + 1);
-    op->iov = (struct iovec){.iov_base = op->body, .iov_len = (size_t)size};
+    op->body = fb_alloc((size_t)(size > load ? size : load) + 1);
+    op->iov = (struct iovec){.iov_base = op->body, .iov_len = (size_t)load};
     if (!op->body) {
         setattr_end(op, -ENOMEM);
         return;
@@ -114,15 +124,19 @@ static void resize(struct setattr_op *op)
         put_resized(op);
         return;
     }
-    snprintf(op->range, sizeof op->range, "bytes=0-%" PRIu64, fb_min_u64(size, old) - 1);
+    snprintf(op->range, sizeof op->range, "bytes=0-%" PRIu64, load - 1);
     snprintf(op->match, sizeof op->match, "\"%s\"", op->look.etag);
     op->call = (struct fb_s3_call){
         .method = FB_S3_GET,
         .key = op->key,
-        .headers = {{"if-match", op->match}, {"range", op->range}},
-        .header_count = 2,
+        .headers = {{"if-match", op->match},
+                    {"range", op->range},
+                    {"x-amz-checksum-mode", "ENABLED"}},
+        .header_count = whole ? 3 : 2,
         .sink = &op->iov,
         .sink_count = 1,
+        .is_whole = whole,
+        .check = resize_check,
         .deadline_ns = op->base.job->deadline_ns,
         .done = resize_loaded,
         .arg = op,

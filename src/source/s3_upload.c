@@ -226,6 +226,7 @@ int fb_s3_upload_copy(struct fb_s3_file *file)
     part->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", part->copy_source};
     part->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", file->etag};
     part->call.header_count = 2;
+    part->call.works = true;
     file->copy_old = false;
     fb_s3_http_submit(file->s3->http, &part->call);
     return 0;

@@ -74,6 +74,7 @@ struct fb_s3_headers {
     bool has_date;
     bool has_retry_after;
     bool encrypted; /* with a key of KMS or of the customer: the ETag is no MD5 */
+    bool composite; /* the checksums are made of those of parts */
     uint64_t length;
     uint64_t range_first;
     uint64_t range_last;

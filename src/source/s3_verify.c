@@ -38,23 +38,42 @@ static bool crc_is(enum fb_s3_crc kind, const struct iovec *iov, unsigned count,
     return crc == wanted;
 }
 
-bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count)
+/* What parts' checksums were made into says nothing of the bytes. */
+static bool has(const struct fb_s3_headers *headers, enum fb_s3_checksum_kind kind)
+{
+    return headers->checksums[kind].present && !headers->composite;
+}
+
+bool fb_s3_verify_by_md5(const struct fb_s3_headers *headers)
+{
+    uint8_t md5[16];
+
+    for (unsigned i = 0; i < FB_S3_CHECKSUMS; i++) {
+        if (has(headers, i))
+            return false;
+    }
+    return !headers->encrypted && fb_s3_etag_md5(headers->etag, md5);
+}
+
+bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count,
+                  const struct fb_s3_sum *sum)
 {
     const struct fb_s3_checksum *sums = headers->checksums;
     uint8_t md5[16];
 
-    if (sums[FB_S3_CRC32C].present)
+    if (has(headers, FB_S3_CRC32C))
         return crc_is(FB_S3_CRC_32C, iov, count, sums[FB_S3_CRC32C].bytes, 4);
-    if (sums[FB_S3_CRC32].present)
+    if (has(headers, FB_S3_CRC32))
         return crc_is(FB_S3_CRC_32, iov, count, sums[FB_S3_CRC32].bytes, 4);
-    if (sums[FB_S3_CRC64NVME].present)
+    if (has(headers, FB_S3_CRC64NVME))
         return crc_is(FB_S3_CRC_64NVME, iov, count, sums[FB_S3_CRC64NVME].bytes, 8);
-    if (sums[FB_S3_SHA1].present)
+    if (has(headers, FB_S3_SHA1))
         return digest_is(EVP_sha1(), iov, count, sums[FB_S3_SHA1].bytes, 20);
-    if (sums[FB_S3_SHA256].present)
+    if (has(headers, FB_S3_SHA256))
         return digest_is(EVP_sha256(), iov, count, sums[FB_S3_SHA256].bytes, 32);
     if (!headers->encrypted && fb_s3_etag_md5(headers->etag, md5))
-        return digest_is(EVP_md5(), iov, count, md5, sizeof md5);
+        return sum->present ? memcmp(sum->md5, md5, sizeof md5) == 0
+                            : digest_is(EVP_md5(), iov, count, md5, sizeof md5);
     return true;
 }
 

@@ -9,9 +9,18 @@
 
 #include "source/s3_value.h"
 
+struct fb_s3_sum {
+    bool present;
+    uint8_t md5[16];
+};
+
+/* Whether nothing but the MD5 of the bytes can tell. */
+bool fb_s3_verify_by_md5(const struct fb_s3_headers *headers);
+
 /* False when the bytes are not those of the object. True when they are, and when S3 gave nothing to
- * tell it by. */
-bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count);
+ * tell it by. Their MD5 is computed unless it is present in `sum`. */
+bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count,
+                  const struct fb_s3_sum *sum);
 
 /* The ETag that S3 gives to an upload of parts with these; "" when they are no MD5s. */
 void fb_s3_etag_of_parts(char (*etags)[FB_S3_ETAG_MAX + 1], unsigned count,

@@ -38,11 +38,12 @@ static void walk_restart(struct fb_s3_call *call)
 static void walk_done(struct fb_s3_call *call)
 {
     struct fb_s3_walk *walk = call->arg;
+    bool round = call->answer->truncated && strcmp(walk->token, call->answer->token) == 0;
 
     walk->out = false;
     walk->more = call->answer->truncated;
     snprintf(walk->token, sizeof walk->token, "%s", call->answer->token);
-    walk->done(walk, call->result);
+    walk->done(walk, call->result == 0 && round ? -EIO : call->result);
 }
 
 void fb_s3_walk_page(struct fb_s3_walk *walk, int64_t deadline_ns)

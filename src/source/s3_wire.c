@@ -11,7 +11,7 @@
 #include "source/s3_http_priv.h"
 
 #define RECEIVE_BYTES (256L << 10)
-#define URL_MAX       8192
+#define URL_MAX       20480 /* the longest key and the longest token, encoded */
 
 /* ---- what a try is made of ------------------------------------------------------------------- */
 
@@ -51,7 +51,7 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
     const struct fb_s3_snapshot *who;
     struct fb_s3_identity identity;
     char hash[FB_S3_SHA256_TEXT] = FB_S3_EMPTY_PAYLOAD;
-    FB_AUTO_FREE char *path = fb_asprintf("%s%s/%s", http->in_path ? "/" : "",
+    FB_AUTO_FREE char *path = fb_asprintf("%s%s%s/%s", http->root, http->in_path ? "/" : "",
                                           http->in_path ? http->bucket : "", call->key);
     struct fb_s3_request request = {
         .method = fb_s3_method_name(call->method),
@@ -93,6 +93,9 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
         if (r == 0)
             r = add_header(w, "Authorization", with.authorization);
     }
+    /* As signed: libcurl would leave out a port that goes without saying. */
+    if (r == 0)
+        r = add_header(w, "Host", http->host);
     if (r == 0)
         r = add_header(w, "Expect", "");
     return r;
@@ -284,8 +287,10 @@ static void set_options(struct wire *w, const char *url)
     curl_easy_setopt(easy, CURLOPT_PRIVATE, w);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, w->why);
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, RECEIVE_BYTES);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, stall_s);
+    if (!w->call->works) {
+        curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, stall_s);
+    }
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, stall_s * 1000);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     if (http->ca_bundle)
@@ -310,6 +315,7 @@ int fb_s3_wire_launch(struct fb_s3_http *http, struct fb_s3_call *call)
     call->bytes = 0;
     call->status = 0;
     call->first_ns = 0;
+    call->sum.present = false;
     memset(&call->reply, 0, sizeof call->reply);
     if (call->restart)
         call->restart(call);

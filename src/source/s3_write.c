@@ -2,8 +2,8 @@
  * WRITE, and what goes with it: the buffer of a file that is being written (s3_file.h).
  *
  * The buffer holds the bytes [sent, size). Within it a program may write where and as often as it
- * likes; what was sent cannot be changed any more, and such a write is refused (ENOTSUP). A write
- * that finds no room waits until a part is gone.
+ * likes; what was sent cannot be changed any more: such a write is refused (ENOTSUP), and with it
+ * the file. A write that finds no room waits until a part is gone.
  */
 #include <errno.h>
 #include <string.h>
@@ -188,6 +188,10 @@ static bool go_on_writing(struct fb_s3_file *file, struct write_op *op)
     }
     if (error == 0)
         return false;
+    /* Without it the file is not what the program meant, whatever comes after: it does not appear.
+     */
+    if (error == -ENOTSUP)
+        fb_s3_file_fail(file, error);
     fb_s3_op_end(&op->base, error);
     return true;
 }

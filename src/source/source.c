@@ -38,6 +38,8 @@ struct fb_source {
     bool closing;
     uint32_t starting;      /* callers inside the backend's start */
     struct fb_due_heap due; /* jobs that are PENDING */
+    int64_t down_ns;        /* since when it is DOWN */
+    int64_t patience_ns;    /* with a probe */
     int64_t wake_ns;        /* what the watch sleeps for; 0 while it is awake */
     int64_t look_ns;        /* when to look for cancelled jobs; FB_NEVER_NS: none can be */
     uint32_t look_from;     /* where in the heap the last look ended */
@@ -88,33 +90,48 @@ static int64_t earlier(int64_t a, int64_t b)
 
 static void accept_job(struct fb_source *source, struct fb_source_job *job)
     FB_REQUIRES(source->lock);
-static void suspect(struct fb_source *source) FB_REQUIRES(source->lock);
+static void suspect(struct fb_source *source, int64_t patience_ns) FB_REQUIRES(source->lock);
 static bool expire(struct fb_source *source, struct fb_source_job *job) FB_REQUIRES(source->lock);
 static bool probe_answered(struct fb_source *source, struct fb_source_job *job, int result)
     FB_REQUIRES(source->lock);
 static struct fb_source_job *last_user(struct fb_source *source, struct fb_source_handle *handle)
     FB_REQUIRES(source->lock);
 
+/* When to look at it first. */
+static int64_t first_look(const struct fb_source_job *job)
+{
+    return job->doubt_ns > 0 ? earlier(fb_now_ns() + job->doubt_ns, job->deadline_ns)
+                             : job->deadline_ns;
+}
+
 static void accept_job(struct fb_source *source, struct fb_source_job *job)
 {
+    int64_t look_ns = first_look(job);
+
     fb_source_job_ref(job);
     atomic_store_explicit(&job->state, FB_JOB_PENDING, memory_order_relaxed);
     if (fb_source_job_uses_handle(job))
         job->handle->users++;
     source->stats.in_flight++;
     source->starting++;
-    fb_due_add(&source->due, &job->due, job->deadline_ns);
+    fb_due_add(&source->due, &job->due, look_ns);
     if (job->cancel && source->look_ns == FB_NEVER_NS)
         source->look_ns = fb_now_ns() + FB_SOURCE_CANCEL_NS;
-    if (earlier(job->deadline_ns, source->look_ns) < source->wake_ns)
+    if (earlier(look_ns, source->look_ns) < source->wake_ns)
         fb_cond_signal(&source->wake);
 }
 
-static void suspect(struct fb_source *source)
+static void suspect(struct fb_source *source, int64_t patience_ns)
 {
+    /* Who has more reason for it has less patience: another probe goes at once. */
+    if (source->stats.health == FB_SOURCE_SUSPECT && patience_ns < source->patience_ns) {
+        source->patience_ns = patience_ns;
+        source->probe_ns = 0;
+    }
     if (source->stats.health != FB_SOURCE_UP)
         return;
     source->stats.health = FB_SOURCE_SUSPECT;
+    source->patience_ns = patience_ns;
     source->probes = 0;
     source->episode++;
     source->probe_ns = 0;
@@ -264,7 +281,7 @@ void fb_source_job_finish(struct fb_source_job *job, int result)
     if (is_probe(job)) {
         back = probe_answered(source, job, result);
     } else if (won && gave_up) {
-        suspect(source);
+        suspect(source, FB_SOURCE_PROBE_NS);
         fb_cond_signal(&source->wake);
     }
     if (fb_source_job_uses_handle(job))
@@ -313,11 +330,14 @@ static void expire_first(struct fb_source *source, struct fb_source_job *job)
 
     if (won && is_probe(job)) {
         down = source->stats.health == FB_SOURCE_SUSPECT && job->cookie == source->episode;
-        if (down)
+        if (down) {
             source->stats.health = FB_SOURCE_DOWN;
+            source->down_ns = fb_now_ns();
+            source->patience_ns = FB_SOURCE_PROBE_NS;
+        }
     } else if (won) {
         source->stats.timeouts++;
-        suspect(source);
+        suspect(source, FB_SOURCE_PROBE_NS);
     }
     fb_mutex_unlock(&source->lock);
     if (down)
@@ -327,6 +347,23 @@ static void expire_first(struct fb_source *source, struct fb_source_job *job)
         give_up(source, job, -ETIMEDOUT);
     fb_source_job_put(job);
     fb_mutex_lock(&source->lock);
+}
+
+/* A job that may take long has taken the usual time. It goes on while the source answers. That it
+ * takes long says little, and what it sends may fill the line: the probe has long to come before
+ * the source counts as down, for others' jobs would end with it. */
+static void look_at_first(struct fb_source *source, struct fb_source_job *job, int64_t now_ns)
+    FB_REQUIRES(source->lock)
+{
+    if (now_ns >= job->deadline_ns ||
+        (source->stats.health == FB_SOURCE_DOWN && now_ns - source->down_ns >= job->doubt_ns / 2)) {
+        expire_first(source, job);
+        return;
+    }
+    suspect(source,
+            job->doubt_ns / 2 > FB_SOURCE_PROBE_NS ? job->doubt_ns / 2 : FB_SOURCE_PROBE_NS);
+    fb_due_remove(&source->due, &job->due);
+    fb_due_add(&source->due, &job->due, earlier(now_ns + job->doubt_ns, job->deadline_ns));
 }
 
 /* Jobs whose program got a signal, with a reference each, and when to look again. A job in the heap
@@ -384,7 +421,7 @@ static void probe(struct fb_source *source, int64_t now_ns)
 {
     struct fb_source_job *job;
 
-    source->probe_ns = now_ns + FB_SOURCE_PROBE_NS;
+    source->probe_ns = now_ns + source->patience_ns;
     if (source->probes >= FB_SOURCE_PROBES_MAX ||
         source->stats.in_flight >= FB_SOURCE_JOBS_MAX + FB_SOURCE_PROBES_MAX)
         return;
@@ -417,7 +454,7 @@ static void *watch_main(void *arg)
 
         source->wake_ns = 0;
         if (first && first->at_ns <= now_ns) {
-            expire_first(source, FB_CONTAINER_OF(first, struct fb_source_job, due));
+            look_at_first(source, FB_CONTAINER_OF(first, struct fb_source_job, due), now_ns);
         } else if (!well && source->probe_ns <= now_ns) {
             probe(source, now_ns);
         } else if (source->look_ns <= now_ns) {

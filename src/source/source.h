@@ -17,7 +17,10 @@
  * unanswered for FB_SOURCE_PROBE_NS makes it *down*: jobs fail at once with -EIO until a probe,
  * sent every second while fewer than FB_SOURCE_PROBES_MAX are unanswered, is answered. So cached
  * data is served without waiting for a dead source, and one slow file harms nobody else. A late
- * answer to a probe is an answer; one that is itself an outage (-EIO) changes nothing.
+ * answer to a probe is an answer; one that is itself an outage (-EIO) changes nothing. A job that
+ * may take long (doubt_ns: the usual time) makes the source suspect each time it has taken that
+ * long, with a probe that has half of it to be answered, and expires once the source has been down
+ * for as long.
  *
  * An outage is never an absence: -ENOENT means that the source stood there and had no such name.
  * fb_source_is_outage() tells the two kinds of error apart.
@@ -146,6 +149,7 @@ struct fb_source_job {
     enum fb_source_op op;
     struct fb_caller caller;
     int64_t deadline_ns;             /* monotonic */
+    int64_t doubt_ns;                /* 0, or what may take long ends when the source is down */
     char *path;                      /* copied by job_new; relative, "" is the root */
     char *path2;                     /* malloc'd, released with the job */
     const struct fb_version *expect; /* NULL, or &expected: READ fails with -ESTALE for others */
@@ -167,7 +171,8 @@ struct fb_source_job {
     uint32_t umask; /* taken from mode, unless the directory has a default ACL */
     uint32_t set;   /* enum fb_source_set */
     uint64_t length;
-    int64_t max_age_ns; /* STAT, OPENDIR: an answer that old will do; 0: the source is asked */
+    int64_t max_age_ns; /* STAT, OPENDIR: an answer that old will do; 0: the source is asked. That
+                         * a directory which we wrote into a second ago is there needs no asking. */
     const _Atomic bool *cancel; /* NULL, or set when a signal came: once caller.pid is dying,
                                  * done(-EINTR), within FB_SOURCE_CANCEL_NS or so */
     void (*done)(struct fb_source_job *job);

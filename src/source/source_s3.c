@@ -120,6 +120,8 @@ static void run(struct fb_s3 *s3, struct fb_source_job *job)
 {
     if (changes(job->op))
         fb_s3_seen_forget(s3);
+    if (job->op == FB_SOURCE_UNLINK || job->op == FB_SOURCE_RMDIR || job->op == FB_SOURCE_RENAME)
+        fb_s3_filled_forget(s3);
     switch (job->op) {
     case FB_SOURCE_STAT:
         fb_s3_stat(s3, job);

@@ -328,6 +328,55 @@ static void test_down_and_back(void **state)
     fake_end(&fake, source);
 }
 
+/* Of a job that may take long. */
+static int run_long(struct fb_source *source)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_READLINK, "a");
+    int result;
+
+    assert_non_null(job);
+    job->deadline_ns = FB_NEVER_NS;
+    job->doubt_ns = FB_TEST_SOON_NS;
+    result = fb_source_wait(source, job);
+    fb_source_job_put(job);
+    return result;
+}
+
+static void test_long_job_ends_with_the_source(void **state)
+{
+    struct fake fake;
+    struct fb_source *source = fake_open(&fake, HOLD);
+
+    (void)state;
+    assert_int_equal(run_long(source), -ETIMEDOUT);
+    assert_int_equal(fb_test_health(source), FB_SOURCE_DOWN);
+    fake_release(&fake, 0);
+    fake_end(&fake, source);
+}
+
+static void *release_later(void *arg)
+{
+    struct fake *fake = arg;
+
+    /* By then it was doubted several times. */
+    FB_TEST_EVENTUALLY(fake_count(fake, &fake->probes) > 2);
+    fake_release(fake, 0);
+    return NULL;
+}
+
+static void test_long_job_goes_on_while_the_source_is_there(void **state)
+{
+    struct fake fake;
+    struct fb_source *source = fake_open(&fake, HOLD_ORDINARY);
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, release_later, &fake), 0);
+    assert_int_equal(run_long(source), 0);
+    pthread_join(thread, NULL);
+    fake_end(&fake, source);
+}
+
 static void test_late_probe_counts(void **state)
 {
     struct fake fake;
@@ -611,6 +660,8 @@ int main(void)
         cmocka_unit_test(test_slow_file_harms_nobody),
         cmocka_unit_test(test_down_and_back),
         cmocka_unit_test(test_late_probe_counts),
+        cmocka_unit_test(test_long_job_ends_with_the_source),
+        cmocka_unit_test(test_long_job_goes_on_while_the_source_is_there),
         cmocka_unit_test(test_too_many_jobs),
         cmocka_unit_test(test_close_in_flight),
         cmocka_unit_test(test_close_stuck),

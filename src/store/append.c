@@ -92,6 +92,8 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
     write_record(store, seg->memory + offset, key, item, t->which == 1);
     fb_index_set(store->index, key, t->which, fb_loc_make(gen, seg->no, offset), item->length,
                  fb_store_now_s(fb_now_coarse_ns()), &displaced);
+    if (t->which == 0 && item->block == 0)
+        fb_files_near(store->files, item->file, seg->memory + offset - store->layout.dram);
     if (item->use.last != 0 || item->use.history != 0)
         fb_index_use(store->index, key, &item->use);
     fb_segment_finish(store, seg);

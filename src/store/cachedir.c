@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/hash.h"
 #include "core/log.h"
@@ -231,6 +232,17 @@ int fb_cachedir_write_superblock(const struct fb_cachedir *d,
 
     s.sum = superblock_sum(&s);
     return fb_durable_write(d->fd, "superblock", &s, sizeof s);
+}
+
+bool fb_cachedir_space(int fd, double free_space_ratio, uint64_t *ret_free, uint64_t *ret_floor)
+{
+    struct statvfs st;
+
+    if (fstatvfs(fd, &st) < 0)
+        return false;
+    *ret_free = (uint64_t)st.f_bavail * st.f_frsize;
+    *ret_floor = (uint64_t)(free_space_ratio * (double)st.f_blocks * (double)st.f_frsize);
+    return true;
 }
 
 bool fb_cachedir_gone(const struct fb_cachedir *d)

@@ -49,6 +49,10 @@ FB_MUST_CHECK int fb_cachedir_write_superblock(const struct fb_cachedir *d,
                                                const struct fb_cachedir_format *format,
                                                const uint64_t id[2]);
 
+/* What the file system under a file has free, and what of it is to stay free. False and errno. */
+FB_MUST_CHECK bool fb_cachedir_space(int fd, double free_space_ratio, uint64_t *ret_free,
+                                     uint64_t *ret_floor);
+
 /* The path no longer leads to the directory we opened. */
 bool fb_cachedir_gone(const struct fb_cachedir *d);
 

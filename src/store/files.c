@@ -36,7 +36,8 @@
 static uint32_t locate(struct fb_files *files, uint64_t hash, uint16_t source, const char *path,
                        size_t len) FB_REQUIRES(&files->lock)
 {
-    uint32_t id = atomic_load_explicit(fb_layout_head(files->layout, hash), memory_order_relaxed);
+    uint32_t id =
+        atomic_load_explicit(&fb_layout_head(files->layout, hash)->id, memory_order_relaxed);
 
     while (id != 0) {
         const struct fb_layout_file *f = fb_files_at(files, id);
@@ -53,7 +54,7 @@ static uint32_t locate(struct fb_files *files, uint64_t hash, uint16_t source, c
 static void unlink_record(struct fb_files *files, uint32_t id) FB_REQUIRES(&files->lock)
 {
     const struct fb_layout_file *f = fb_files_at(files, id);
-    _Atomic uint32_t *link = fb_layout_head(files->layout, f->path_hash);
+    _Atomic uint32_t *link = &fb_layout_head(files->layout, f->path_hash)->id;
     uint32_t at;
 
     while ((at = atomic_load_explicit(link, memory_order_relaxed)) != id) {
@@ -199,7 +200,7 @@ static uint32_t make(struct fb_files *files, uint64_t hash, uint16_t source, con
                      size_t len, const struct fb_attr *attr, int64_t valid_until_ns)
     FB_REQUIRES(&files->lock)
 {
-    _Atomic uint32_t *head = fb_layout_head(files->layout, hash);
+    _Atomic uint32_t *head = &fb_layout_head(files->layout, hash)->id;
     uint32_t id = alloc_record(files, len);
     struct fb_layout_file *f;
 
@@ -363,6 +364,16 @@ bool fb_files_hold(struct fb_files *files, uint32_t id, uint16_t source, const c
     if (current != 0 && current != id)
         fb_files_unref(files, current, 1);
     return current != 0 && current == id;
+}
+
+void fb_files_near(struct fb_files *files, uint32_t id, uint64_t dram_offset)
+{
+    struct fb_layout_head *head = fb_layout_head(files->layout, fb_files_at(files, id)->path_hash);
+    uint64_t near = dram_offset / FB_UNIT;
+
+    /* Relaxed: nothing follows from it. */
+    atomic_store_explicit(&head->near, near <= UINT32_MAX ? (uint32_t)near : 0,
+                          memory_order_relaxed);
 }
 
 void fb_files_ref(struct fb_files *files, uint32_t id, uint32_t count)

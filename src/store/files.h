@@ -76,6 +76,9 @@ uint32_t fb_files_remove(struct fb_files *files, uint16_t source, const char *pa
 void fb_files_ref(struct fb_files *files, uint32_t id, uint32_t count);
 void fb_files_unref(struct fb_files *files, uint32_t id, uint32_t count);
 
+/* For holders of a reference: the file's first item lies there in DRAM. A hint to readers. */
+void fb_files_near(struct fb_files *files, uint32_t id, uint64_t dram_offset);
+
 /* For holders of a reference. path and source never change while the reference is held, nor does
  * the version of a regular file. */
 const struct fb_version *fb_files_version(const struct fb_files *files, uint32_t id);

@@ -156,10 +156,10 @@ static void enlist(struct fb_late *late, struct batch *b)
 }
 
 /* In the calling thread. False: not, or not wholly, done; the engine knows what to do then. */
-static bool read_here(struct part *part)
+static bool read_here(struct part *part, struct fb_meanwhile *meanwhile)
 {
     const struct fb_io *io = &part->io;
-    int64_t n = fb_wait_read(io->fd, io->data, io->length, io->offset);
+    int64_t n = fb_wait_read(io->fd, io->data, io->length, io->offset, meanwhile);
 
     if (n != io->length)
         return false;
@@ -171,7 +171,7 @@ bool fb_late_read(struct fb_late *late, const struct fb_late_place *place,
                   struct fb_tier_read *const *reads, unsigned count)
 {
     struct fb_io *ios[FB_LATE_PARTS];
-    bool may_wait = reads[0]->may_wait;
+    struct fb_meanwhile *meanwhile = reads[0]->meanwhile;
     struct batch *b;
 
     if (count > FB_LATE_PARTS || !reads[0]->buffer)
@@ -186,7 +186,7 @@ bool fb_late_read(struct fb_late *late, const struct fb_late_place *place,
     for (unsigned i = 0; i < count; i++)
         ios[i] = &b->parts[i].io;
     enlist(late, b); /* from here on the reads may be given up, and gone */
-    if (count != 1 || !may_wait || !read_here(&b->parts[0]))
+    if (count != 1 || !meanwhile || !read_here(&b->parts[0], meanwhile))
         fb_engine_submit(late->engine, ios, count);
     return true;
 }

@@ -307,7 +307,7 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read)
             .data = read->buffer->data + filled,
             .buffer = read->buffer,
             .done = i == 0 ? first_part_done : second_part_done,
-            .may_wait = read->may_wait && p.parts == 1,
+            .meanwhile = p.parts == 1 ? read->meanwhile : NULL,
         };
         filled += p.length[i];
     }

@@ -300,6 +300,23 @@ uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier)
     return planned * t->segment_bytes;
 }
 
+void fb_store_end_planned(struct fb_store *store, unsigned tier)
+{
+    struct fb_store_tier *t = &store->tiers[tier];
+
+    fb_store_end_segment(store, tier, FB_STORE_PLAN);
+    fb_mutex_lock(&t->lock);
+    for (uint32_t slot = 0; slot < t->slots; slot++) {
+        struct fb_segment *seg = &t->segments[slot];
+
+        if (seg->state != FB_SEGMENT_SEALED || fb_segment_lane(seg) != FB_STORE_PLAN)
+            continue;
+        atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
+        t->planned--;
+    }
+    fb_mutex_unlock(&t->lock);
+}
+
 int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
                        uint64_t key, uint32_t length, size_t path_len,
                        struct fb_segment **ret_segment, uint32_t *ret_offset)

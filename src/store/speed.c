@@ -138,7 +138,16 @@ static int fill(struct measuring *m, uint64_t bytes)
     return rc == 0 ? sync_all(m) : rc;
 }
 
-static int measure(struct fb_engine *engine, int dir_fd, uint64_t bytes,
+/* The scratch file is as much a guest on the disk as segments are. */
+static bool leaves_free(int fd, uint64_t bytes, double free_space_ratio)
+{
+    uint64_t bytes_free, floor;
+
+    return fb_cachedir_space(fd, free_space_ratio, &bytes_free, &floor) &&
+           bytes_free >= floor + bytes;
+}
+
+static int measure(struct fb_engine *engine, int dir_fd, uint64_t bytes, double free_space_ratio,
                    struct fb_disk_speed *speed)
 {
     FB_AUTO_FREE uint8_t *memory = aligned_alloc(PIECE_BYTES, AT_ONCE);
@@ -151,6 +160,8 @@ static int measure(struct fb_engine *engine, int dir_fd, uint64_t bytes,
     if (fd < 0)
         return -errno;
     (void)unlinkat(dir_fd, SCRATCH, 0);
+    if (!leaves_free(fd, bytes, free_space_ratio))
+        return -ENOSPC;
     if (!memory)
         return -ENOMEM;
     /* Bytes that no disk shrinks. */
@@ -167,7 +178,7 @@ static int measure(struct fb_engine *engine, int dir_fd, uint64_t bytes,
 }
 
 int fb_disk_speed(struct fb_engine *engine, const char *dir, uint64_t bytes,
-                  struct fb_disk_speed *ret_speed)
+                  double free_space_ratio, struct fb_disk_speed *ret_speed)
 {
     struct fb_cachedir d = {.fd = -1, .lock_fd = -1};
     struct fb_error err = {""};
@@ -175,7 +186,7 @@ int fb_disk_speed(struct fb_engine *engine, const char *dir, uint64_t bytes,
 
     *ret_speed = (struct fb_disk_speed){0};
     if (rc == 0 && !recall(d.fd, ret_speed)) {
-        rc = measure(engine, d.fd, fb_align_down(bytes, AT_ONCE), ret_speed);
+        rc = measure(engine, d.fd, fb_align_down(bytes, AT_ONCE), free_space_ratio, ret_speed);
         if (rc == 0)
             rc = remember(d.fd, ret_speed);
         if (rc < 0)

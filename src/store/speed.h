@@ -24,9 +24,10 @@ struct fb_disk_speed {
     int64_t measured_wall_ns;
 };
 
-/* Takes the directory for as long as it lasts. `bytes` to write at most. Negative: it could not be
- * measured; who opens the directory next is told why. */
+/* Takes the directory for as long as it lasts. `bytes` to write at most, and so that as much of the
+ * file system stays free as segments leave. Negative: it could not be measured; who opens the
+ * directory next is told why. */
 FB_MUST_CHECK int fb_disk_speed(struct fb_engine *engine, const char *dir, uint64_t bytes,
-                                struct fb_disk_speed *ret_speed);
+                                double free_space_ratio, struct fb_disk_speed *ret_speed);
 
 #endif

@@ -147,7 +147,7 @@ struct fb_store_read {
     uint32_t offset;
     uint32_t length;
     struct fb_buffer *buffer;
-    bool may_wait; /* the calling thread may wait for the medium, where that is quicker */
+    struct fb_meanwhile *meanwhile; /* not NULL: the calling thread may wait for the medium */
     void (*done)(struct fb_store_read *read); /* the tier's thread, or the caller's own */
     /* 0; -EBADMSG: damaged; -ETIMEDOUT: the medium does not answer, and `buffer` has other memory;
      * other errors: the medium's. The item is dropped, whatever the error but -ETIMEDOUT. */
@@ -209,6 +209,9 @@ void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 
 /* Bytes of the segments of FB_STORE_PLAN. */
 uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier);
+
+/* They are like any others from now on, but for those that are just being sealed. */
+void fb_store_end_planned(struct fb_store *store, unsigned tier);
 
 /* Waits until a write has completed, at most until the deadline. */
 void fb_store_wait_writes(struct fb_store *store, int64_t until_ns);

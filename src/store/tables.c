@@ -33,7 +33,8 @@ static struct fb_layout_header plan(const struct fb_tables_shape *shape)
         fb_align_up(h.groups_offset + h.groups * sizeof(struct fb_layout_group), PAGE_BYTES);
     h.heads_offset =
         fb_align_up(h.segments_offset + h.segments * sizeof(struct fb_layout_segment), PAGE_BYTES);
-    h.files_offset = fb_align_up(h.heads_offset + h.heads * sizeof(uint32_t), PAGE_BYTES);
+    h.files_offset =
+        fb_align_up(h.heads_offset + h.heads * sizeof(struct fb_layout_head), PAGE_BYTES);
     h.tables_bytes = h.files_offset + h.files_bytes;
     return h;
 }

@@ -77,6 +77,70 @@ static uint32_t put(struct table *t, const char *path, const struct fb_attr *att
     return id;
 }
 
+/* Another path of the same chain. */
+static void neighbour_of(struct table *t, const char *path, char ret[16])
+{
+    const struct fb_layout_head *head =
+        fb_layout_head(&t->layout, fb_path_hash(3, path, strlen(path)));
+    int n = 0;
+
+    do
+        snprintf(ret, 16, "n%d", n++);
+    while (fb_layout_head(&t->layout, fb_path_hash(3, ret, strlen(ret))) != head);
+}
+
+static uint32_t find_unlocked(struct table *t, const char *path)
+{
+    uint64_t hash = fb_path_hash(3, path, strlen(path));
+    struct fb_found_file found;
+
+    fb_layout_prefetch_file(&t->layout, hash);
+    return fb_layout_find_file(&t->layout, hash, 3, path, strlen(path), &found) ? found.id : 0;
+}
+
+/* One hint a chain: of whoever came last, of what has gone, of nothing at all. Files are found
+ * whatever it says. */
+static void test_hints(void **state)
+{
+    static const uint8_t dram[4096];
+    struct table t;
+    struct fb_attr attr = regular(5), other = regular(6);
+    const struct fb_layout_head *head;
+    uint32_t id, near_id, changed;
+    char beside[16];
+
+    (void)state;
+    start(&t, SMALL_TABLE);
+    t.layout.dram = dram;
+    id = put(&t, "a/b", &attr, FB_FILES_NEW);
+    head = fb_layout_head(&t.layout, fb_path_hash(3, "a/b", 3));
+    assert_int_equal(head->near, 0);
+    fb_files_near(t.files, id, 1024);
+    assert_int_equal(head->near, 1024 / FB_UNIT);
+
+    neighbour_of(&t, "a/b", beside);
+    near_id = put(&t, beside, &attr, FB_FILES_NEW);
+    fb_files_near(t.files, near_id, 2048);
+    assert_int_equal(head->near, 2048 / FB_UNIT);
+    assert_int_equal(find_unlocked(&t, "a/b"), id);
+    assert_int_equal(find_unlocked(&t, beside), near_id);
+
+    changed = put(&t, "a/b", &other, FB_FILES_CHANGED);
+    assert_true(changed != id);
+    assert_int_equal(find_unlocked(&t, "a/b"), changed);
+
+    fb_files_near(t.files, changed, FB_UNIT * (uint64_t)UINT32_MAX);
+    assert_int_equal(head->near, UINT32_MAX);
+    assert_int_equal(find_unlocked(&t, "a/b"), changed);
+    fb_files_near(t.files, changed, FB_UNIT * (UINT32_MAX + 1ULL));
+    assert_int_equal(head->near, 0);
+
+    fb_files_unref(t.files, id, 1);
+    fb_files_unref(t.files, changed, 1);
+    fb_files_unref(t.files, near_id, 1);
+    stop(&t);
+}
+
 static void test_outcomes(void **state)
 {
     struct table t;
@@ -528,7 +592,8 @@ static void *work(void *arg)
         path_of(i, path, sizeof path);
         if (!w->only_reads)
             complaint = write_some(w, &r, i, path);
-        else if (fb_layout_find_file(&w->t->layout, 3, path, strlen(path), &found) &&
+        else if (fb_layout_find_file(&w->t->layout, fb_path_hash(3, path, strlen(path)), 3, path,
+                                     strlen(path), &found) &&
                  !tells(&found.version, i))
             complaint = "found without a lock: not what was looked for";
     }
@@ -562,15 +627,43 @@ static void test_threads(void **state)
     stop(&t);
 }
 
+static void test_settled(void **state)
+{
+    const int64_t now = 1794756600000000000LL, second = 1000000000;
+
+    static const struct {
+        int64_t mtime, ctime; /* seconds from now */
+        bool settled;
+    } cases[] = {
+        {-3, -3, true},          {-1, -1, false},      {-1000, -1, false}, /* its mode changed */
+        {-1, -1000, false},      {10, -3, false},      {3600, -3, true},
+        {3600, 0, true},                               /* set by hand, after the last write */
+        {3600, 3600, false},     {-1000, 3600, false}, /* a clock that is ahead */
+        {-3000000000, -3, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FB_ARRAY_SIZE(cases); i++) {
+        struct fb_version v = {.mtime_ns = now + cases[i].mtime * second,
+                               .ctime_ns = now + cases[i].ctime * second,
+                               .tag = {7, 0}};
+
+        assert_int_equal(fb_version_settled(&v, now), cases[i].settled);
+        v.tag[1] = 1;
+        assert_true(fb_version_settled(&v, now));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outcomes),      cmocka_unit_test(test_directories),
-        cmocka_unit_test(test_aside),         cmocka_unit_test(test_adopt),
-        cmocka_unit_test(test_long_paths),    cmocka_unit_test(test_reclaim),
-        cmocka_unit_test(test_classes_share), cmocka_unit_test(test_items_hold),
-        cmocka_unit_test(test_visit),         cmocka_unit_test(test_model),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_settled),     cmocka_unit_test(test_outcomes),
+        cmocka_unit_test(test_directories), cmocka_unit_test(test_aside),
+        cmocka_unit_test(test_adopt),       cmocka_unit_test(test_long_paths),
+        cmocka_unit_test(test_reclaim),     cmocka_unit_test(test_classes_share),
+        cmocka_unit_test(test_items_hold),  cmocka_unit_test(test_visit),
+        cmocka_unit_test(test_model),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_hints),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

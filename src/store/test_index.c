@@ -198,6 +198,36 @@ static void test_load(void **state)
     stop(&m);
 }
 
+/* Readers look there first, and fetch it ahead. */
+static void test_first_line(void **state)
+{
+    static struct model m;
+    uint32_t elsewhere = 0;
+
+    (void)state;
+    start(&m, KEYS, false);
+    for (uint32_t i = 0; i < KEYS / 2; i++) {
+        uint64_t key = fb_item_key(i + 2, 0), groups[2];
+        struct fb_layout_group *first;
+        struct fb_index_entry e;
+        struct fb_found found = {0};
+        int used = 0;
+
+        fb_layout_groups_of(&m.layout, key, groups);
+        first = fb_layout_group(&m.layout, groups[0]);
+        for (int k = 0; k < FB_GROUP_ITEMS; k++)
+            used += first->items[k].key != 0;
+        fb_index_set(m.index, key, 0, fb_loc_make(2, 0, 0), 4096, 1, &e);
+        assert_true(fb_layout_find(&m.layout, key, &found));
+        if (used < FB_GROUP_ITEMS / 2)
+            assert_true(found.item == &first->items[0] || found.item == &first->items[1]);
+        else
+            elsewhere++;
+    }
+    assert_in_range(elsewhere, 1, KEYS / 4);
+    stop(&m);
+}
+
 static void test_touch(void **state)
 {
     static struct model m;
@@ -300,7 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),   cmocka_unit_test(test_load),
         cmocka_unit_test(test_touch),   cmocka_unit_test(test_displace_oldest),
-        cmocka_unit_test(test_readers),
+        cmocka_unit_test(test_readers), cmocka_unit_test(test_first_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

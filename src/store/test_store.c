@@ -287,6 +287,36 @@ static void test_partial_reads(void **state)
     world_end(&w);
 }
 
+/* Clients are told where a file's first item is before they ask the index. */
+static void test_hint_leads_to_item(void **state)
+{
+    struct world w = {.slots = 2, .file_count = 20};
+    const struct fb_layout *l;
+    struct fb_segment_info info;
+
+    (void)state;
+    world_make(&w, WITH_DRAM);
+    world_open(&w);
+    l = fb_store_layout(w.store);
+    for (uint32_t file = 0; file < 3; file++) {
+        uint32_t id = world_put(&w, file);
+        uint64_t key = fb_item_key(id, 0), hash = fb_files_path_hash(fb_store_files(w.store), id);
+        struct fb_record record;
+
+        assert_int_equal(world_append(&w, file, id, 0, 0), 0);
+        memcpy(&record, l->dram + (uint64_t)FB_UNIT * fb_layout_head(l, hash)->near, sizeof record);
+        assert_true(file == 0 || fb_layout_head(l, hash)->near != 0);
+        assert_true(record.key == key);
+        fb_files_unref(fb_store_files(w.store), id, 1);
+    }
+    /* What has gone is no longer found, whatever the hint says. */
+    assert_int_equal(fb_store_flush(w.store), 0);
+    assert_int_equal(fb_store_sealed(w.store, 0, &info, 1), 1);
+    assert_int_equal(fb_store_evict(w.store, info.no, false, NULL, NULL), 0);
+    world_recount(&w);
+    world_end(&w);
+}
+
 /* A pinned segment outlives its eviction; its slot is lent again only after the last pin. */
 static void test_pin_outlives_eviction(void **state)
 {
@@ -490,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_model_nvme),
         cmocka_unit_test(test_model_all),
         cmocka_unit_test(test_partial_reads),
+        cmocka_unit_test(test_hint_leads_to_item),
         cmocka_unit_test(test_pin_outlives_eviction),
         cmocka_unit_test(test_staging_is_kept_for_readers),
         cmocka_unit_test(test_numbers),

@@ -33,12 +33,14 @@ struct world {
     uint32_t block_bytes;
     uint64_t segment_bytes;
     uint32_t slots; /* in each tier */
+    unsigned dirs;  /* of each persistent tier, up to two; 0: one */
     uint32_t file_count;
     uint64_t max_items;
     enum fb_engine_kind engine_kind;
     struct fb_test_dir dir;
     char pmem_dir[PATH_MAX + 8];
     char nvme_dir[PATH_MAX + 8];
+    char second_dir[2][PATH_MAX + 8]; /* of pmem and nvme */
     struct fb_engine *engine;
     struct fb_buffer_pool *buffers;
     struct fb_store *store;
@@ -130,7 +132,9 @@ static inline bool world_right(uint32_t file, uint32_t version, uint32_t block, 
 
 static inline struct fb_store_config world_config(struct world *w)
 {
-    const char *dirs[] = {NULL, w->pmem_dir, w->nvme_dir};
+    const char *dirs[][2] = {
+        {NULL}, {w->pmem_dir, w->second_dir[0]}, {w->nvme_dir, w->second_dir[1]}};
+    unsigned dir_count = w->dirs ? w->dirs : 1;
     struct fb_store_config c = {
         .block_bytes = w->block_bytes, .max_items = w->max_items, .files_bytes = 1u << 20};
 
@@ -139,11 +143,12 @@ static inline struct fb_store_config world_config(struct world *w)
             continue;
         c.tiers[c.tier_count++] = (struct fb_tier_config){
             .kind = (enum fb_tier_kind)kind,
-            .budget_bytes = w->slots * w->segment_bytes + (kind > 0 ? FB_TIER_ROOM_BYTES : 0),
+            .budget_bytes =
+                w->slots * w->segment_bytes + (kind > 0 ? dir_count * FB_TIER_ROOM_BYTES : 0),
             .fill = 1,
             .segment_bytes = w->segment_bytes,
-            .dir_count = kind > 0 ? 1 : 0,
-            .dirs = {dirs[kind]},
+            .dir_count = kind > 0 ? dir_count : 0,
+            .dirs = {dirs[kind][0], dirs[kind][1]},
             .staging = 2,
             .engine = w->engine,
         };
@@ -173,6 +178,8 @@ static inline void world_make(struct world *w, unsigned mask)
     fb_test_dir_make(&w->dir);
     snprintf(w->pmem_dir, sizeof w->pmem_dir, "%s/pmem", w->dir.path);
     snprintf(w->nvme_dir, sizeof w->nvme_dir, "%s/nvme", w->dir.path);
+    snprintf(w->second_dir[0], sizeof w->second_dir[0], "%s/pmem2", w->dir.path);
+    snprintf(w->second_dir[1], sizeof w->second_dir[1], "%s/nvme2", w->dir.path);
     assert_int_equal(fb_engine_create(w->engine_kind, 32, &w->engine), 0);
     assert_int_equal(fb_buffer_pool_create(16, fb_store_buffer_bytes(w->block_bytes), &w->buffers),
                      0);

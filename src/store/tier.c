@@ -99,13 +99,16 @@ int fb_tier_open(const struct fb_tier_config *config, struct fb_tier **ret_tier,
     t->memfd = -1;
     t->scanning = true;
     t->state = fb_alloc(ops->state_bytes);
-    fb_mutex_init(&t->space, FB_RANK_SPACE);
     fb_mutex_init(&t->lock, FB_RANK_TIER);
+    fb_cond_init(&t->space_wake);
+    fb_cond_init(&t->space_told);
     r = t->state ? fb_tier_space_init(t) : -ENOMEM;
     if (r == 0 && !ops->memory)
         r = make_staging(t, config->staging);
     if (r == 0)
         r = ops->open(t, config, err);
+    if (r == 0 && t->files)
+        r = fb_tier_space_start(t);
     if (r < 0) {
         fb_tier_close(t);
         return r;
@@ -118,6 +121,7 @@ void fb_tier_close(struct fb_tier *tier)
 {
     if (!tier)
         return;
+    fb_tier_space_stop(tier);
     if (tier->state)
         tier->ops->close(tier);
     if (tier->staging)
@@ -125,7 +129,8 @@ void fb_tier_close(struct fb_tier *tier)
     free(tier->staging_stack);
     free(tier->slot);
     free(tier->state);
-    fb_mutex_destroy(&tier->space);
+    fb_cond_destroy(&tier->space_wake);
+    fb_cond_destroy(&tier->space_told);
     fb_mutex_destroy(&tier->lock);
     free(tier);
 }

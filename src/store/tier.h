@@ -33,7 +33,7 @@
  * read-only) or a directory that is gone: one line in the log, then FB_TIER_FULL until the tier is
  * opened again; reads go on for as long as they can.
  *
- * Threads: any, but open, scan and close. Locks: FB_RANK_SPACE, FB_RANK_TIER; none during I/O of
+ * Threads: any, but open, scan and close. Lock: FB_RANK_TIER; not held during I/O of
  * segments.
  */
 #ifndef FB_STORE_TIER_H
@@ -47,6 +47,7 @@
 #include "core/error.h"
 #include "io/buffer.h"
 #include "io/engine.h"
+#include "io/wait.h"
 #include "store/disk.h"
 
 #define FB_TIERS_MAX     3
@@ -102,6 +103,8 @@ const uint8_t *fb_tier_map(const struct fb_tier *tier);
 /* NVMe: the files that clients may read, by stripe: slot s lies in file s % n at (s / n) *
  * segment_bytes. Returns n; 0: none. */
 unsigned fb_tier_fds(const struct fb_tier *tier, int ret_fds[FB_TIER_DIRS_MAX]);
+/* Whether it lends nothing more until it is opened again, however much of it is given back. */
+bool fb_tier_broken(const struct fb_tier *tier);
 /* Whether a directory does not answer. */
 bool fb_tier_stuck(struct fb_tier *tier);
 /* The first directory, for small files beside the segments (io/durable.h); DRAM: -1. */
@@ -161,7 +164,8 @@ struct fb_tier_read {
     /* What the data lies in, the same for all reads of a call; or NULL. With it a read that a disk
      * does not answer in time is given up: -ETIMEDOUT, and the buffer has other memory then. */
     struct fb_buffer *buffer;
-    bool may_wait; /* the calling thread may wait for the medium: saves two hops between threads */
+    struct fb_meanwhile *meanwhile; /* not NULL: the calling thread may wait for the medium, which
+                                     * saves two hops between threads */
     void (*done)(struct fb_tier_read *read);
     void *owner; /* the caller's, for done() */
     int result;

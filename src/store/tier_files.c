@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -156,14 +155,7 @@ void fb_tier_files_close(struct fb_tier *tier)
 static bool space(const struct fb_tier *tier, const struct fb_tier_file *f, uint64_t *ret_free,
                   uint64_t *ret_floor)
 {
-    struct statvfs st;
-
-    if (fstatvfs(f->fd, &st) < 0)
-        return false;
-    *ret_free = (uint64_t)st.f_bavail * st.f_frsize;
-    *ret_floor =
-        (uint64_t)(tier->files->free_space_ratio * (double)st.f_blocks * (double)st.f_frsize);
-    return true;
+    return fb_cachedir_space(f->fd, tier->files->free_space_ratio, ret_free, ret_floor);
 }
 
 int fb_tier_files_allocate(struct fb_tier *tier, uint32_t slot)

@@ -41,9 +41,8 @@ static inline uint64_t fb_tier_file_offset(const struct fb_tier *tier, uint32_t 
 }
 
 /* Gives a slot its space. 0; FB_TIER_FULL: floor, disk or quota; negative errno: the medium fails.
- * Under tier->space, since the floor is looked at first. */
-FB_MUST_CHECK int fb_tier_files_allocate(struct fb_tier *tier, uint32_t slot)
-    FB_REQUIRES(&tier->space);
+ * By one thread alone, since the floor is looked at first. */
+FB_MUST_CHECK int fb_tier_files_allocate(struct fb_tier *tier, uint32_t slot);
 
 /* Takes its space away again. False: the file system cannot. */
 FB_MUST_CHECK bool fb_tier_files_discard(struct fb_tier *tier, uint32_t slot);

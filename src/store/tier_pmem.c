@@ -17,6 +17,7 @@
 #include "store/tier_files.h"
 
 struct pmem {
+    struct fb_engine *engine; /* or NULL; for whoever observes it */
     uint8_t *map[FB_TIER_DIRS_MAX];
 };
 
@@ -47,6 +48,7 @@ static int pmem_open(struct fb_tier *tier, const struct fb_tier_config *config,
     struct pmem *p = tier->state;
     int r = fb_tier_files_open(tier, config, 0, err);
 
+    p->engine = config->engine;
     fb_guard_install();
     for (unsigned i = 0; i < tier->stripe_count && r == 0; i++) {
         r = map_file(tier, i, &p->map[i]);
@@ -74,25 +76,40 @@ static uint8_t *place(const struct fb_tier *tier, uint32_t slot)
     return p->map[slot % tier->stripe_count] + fb_tier_file_offset(tier, slot);
 }
 
-static int write_durably(uint8_t *to, const uint8_t *from, size_t size)
+/* The first `size` bytes of a slot. */
+static int write_durably(const struct fb_tier *tier, uint32_t slot, uint8_t *from, uint32_t size)
 {
-    int r = fb_guarded_copy(to, from, size);
+    const struct pmem *p = tier->state;
+    uint8_t *to = place(tier, slot);
+    struct fb_io io = {.op = FB_IO_WRITE,
+                       .fd = fb_tier_file_of(tier, slot)->fd,
+                       .data = from,
+                       .offset = fb_tier_file_offset(tier, slot),
+                       .length = size};
+    int r;
 
-    if (r == 0 && msync(to, size, MS_SYNC) < 0)
-        r = -errno;
-    return r;
+    fb_engine_tell(p->engine, &io, false);
+    r = fb_guarded_copy(to, from, size);
+    if (r < 0)
+        return r;
+    fb_engine_tell(p->engine, &io, true);
+    io.op = FB_IO_FSYNC;
+    fb_engine_tell(p->engine, &io, false);
+    if (msync(to, size, MS_SYNC) < 0)
+        return -errno;
+    fb_engine_tell(p->engine, &io, true);
+    return 0;
 }
 
 static void pmem_seal(struct fb_tier *tier, struct fb_tier_seal *seal)
 {
-    uint8_t *to = place(tier, seal->slot);
     int r;
 
     memset(seal->memory, 0, FB_DISK_PAGE);
-    r = write_durably(to, seal->memory, fb_tier_seal_bytes(seal));
+    r = write_durably(tier, seal->slot, seal->memory, (uint32_t)fb_tier_seal_bytes(seal));
     if (r == 0) {
         fb_tier_seal_header(seal);
-        r = write_durably(to, seal->memory, FB_DISK_PAGE);
+        r = write_durably(tier, seal->slot, seal->memory, FB_DISK_PAGE);
     }
     fb_tier_seal_end(seal, r);
 }

@@ -12,8 +12,10 @@
 #include "core/lock.h"
 #include "store/tier.h"
 
-#define FB_TIER_RETRY_NS 1000000000LL /* after the file system was found full */
-#define FB_SLOT_NONE     UINT32_MAX
+#define FB_TIER_RETRY_NS    1000000000LL /* after the file system was found full */
+#define FB_TIER_PATIENCE_NS 5000000000LL /* with a file system that is asked for space, */
+#define FB_TIER_LATE_NS     10000000LL   /* and once it was late */
+#define FB_SLOT_NONE        UINT32_MAX
 
 enum fb_slot_state {
     FB_SLOT_OLD,
@@ -39,6 +41,7 @@ struct fb_stripe {
     uint32_t held; /* slots OLD and TAKEN */
     int64_t full_until_ns;
     bool stuck; /* as fb_tier_excess() has seen it last */
+    bool keeps; /* the file system does not take space back */
 };
 
 struct fb_tier_ops {
@@ -80,8 +83,17 @@ struct fb_tier {
     _Atomic bool
         broken; /* lends nothing more; set once (relaxed: a hint, the medium is the judge) */
 
-    struct fb_mutex space; /* FB_RANK_SPACE: one slot at a time gets its space */
-    struct fb_mutex lock;  /* FB_RANK_TIER: guards all that follows */
+    pthread_t space_thread; /* asks the file system for space, one slot at a time */
+    bool space_running;
+
+    struct fb_mutex lock; /* FB_RANK_TIER: guards all that follows */
+    struct fb_cond space_wake;
+    struct fb_cond space_told;
+    bool space_stop;
+    bool space_wanted;
+    bool space_gave; /* the last answer was a slot */
+    bool space_late; /* the file system has let somebody wait in vain, and still does */
+    uint64_t space_answers;
     struct fb_slot *slot;
     struct fb_stripe stripes[FB_TIER_DIRS_MAX];
     unsigned next_stripe;
@@ -97,6 +109,10 @@ extern const struct fb_tier_ops fb_tier_nvme;
 
 /* Makes the slots of a tier: OLD where the medium is persistent, else FREE. */
 FB_MUST_CHECK int fb_tier_space_init(struct fb_tier *tier);
+
+/* The thread that asks for space; stop() waits for it, and takes a tier that has none. */
+FB_MUST_CHECK int fb_tier_space_start(struct fb_tier *tier);
+void fb_tier_space_stop(struct fb_tier *tier);
 
 /* The medium or a directory failed: logs it, once, and lends nothing more. */
 void fb_tier_break(struct fb_tier *tier, const char *what, int code);

@@ -1,8 +1,10 @@
 /*
  * Slots: which are free, which have space in the file system, and when to stop lending.
  *
- * take() prefers a slot that has its space already; only then it asks the file system for more, one
- * slot at a time (tier->space), since floor and allocation must not be looked at by two at once.
+ * take() prefers a slot that has its space already; only then the file system is asked for more. A
+ * thread of the tier does that, and who takes waits a moment for its answer: a disk that hangs may
+ * keep the thread for ever, but nobody else. And floor and allocation are looked at by one at a
+ * time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/thread.h"
 #include "store/tier_files.h"
 
 static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
@@ -45,9 +48,9 @@ int fb_tier_space_init(struct fb_tier *tier)
     return 0;
 }
 
-static bool is_broken(struct fb_tier *t)
+bool fb_tier_broken(const struct fb_tier *tier)
 {
-    return atomic_load_explicit(&t->broken, memory_order_relaxed);
+    return atomic_load_explicit(&tier->broken, memory_order_relaxed);
 }
 
 void fb_tier_break(struct fb_tier *tier, const char *what, int code)
@@ -102,7 +105,7 @@ static uint32_t pop_bare(struct fb_tier *t, unsigned stripe)
 }
 
 /* Space for a slot that was popped bare; what it cannot have is put back. */
-static int give_space(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->space)
+static int give_space(struct fb_tier *t, uint32_t slot)
 {
     unsigned stripe = slot % t->stripe_count;
     int r;
@@ -127,16 +130,83 @@ static uint32_t allocate(struct fb_tier *t)
     uint32_t slot = FB_SLOT_NONE;
     unsigned first;
 
-    fb_mutex_lock(&t->space);
     fb_mutex_lock(&t->lock);
     first = t->next_stripe;
     fb_mutex_unlock(&t->lock);
-    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE && !is_broken(t); i++) {
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE && !fb_tier_broken(t); i++) {
         slot = pop_bare(t, (first + i) % t->stripe_count);
         if (slot != FB_SLOT_NONE && give_space(t, slot) != 0)
             slot = FB_SLOT_NONE;
     }
-    fb_mutex_unlock(&t->space);
+    return slot;
+}
+
+static void *space_run(void *arg)
+{
+    struct fb_tier *t = arg;
+
+    fb_mutex_lock(&t->lock);
+    while (!t->space_stop) {
+        uint32_t slot;
+
+        if (!t->space_wanted) {
+            fb_cond_wait(&t->space_wake, &t->lock, FB_NEVER_NS);
+            continue;
+        }
+        t->space_wanted = false;
+        fb_mutex_unlock(&t->lock);
+        slot = allocate(t);
+        fb_mutex_lock(&t->lock);
+        t->space_gave = slot != FB_SLOT_NONE;
+        if (t->space_gave)
+            unpop(t, slot);
+        t->space_late = false;
+        t->space_answers++;
+        fb_cond_broadcast(&t->space_told);
+    }
+    fb_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+int fb_tier_space_start(struct fb_tier *tier)
+{
+    int r = fb_thread_start(&tier->space_thread, "fb-space", space_run, tier);
+
+    tier->space_running = r == 0;
+    return r;
+}
+
+void fb_tier_space_stop(struct fb_tier *tier)
+{
+    if (!tier->space_running)
+        return;
+    fb_mutex_lock(&tier->lock);
+    tier->space_stop = true;
+    fb_cond_signal(&tier->space_wake);
+    fb_mutex_unlock(&tier->lock);
+    pthread_join(tier->space_thread, NULL);
+}
+
+/* A slot that gets its space now. FB_SLOT_NONE: there is none or, *ret_late, no answer in time. */
+static uint32_t ask_for_space(struct fb_tier *t, bool *ret_late) FB_REQUIRES(&t->lock)
+{
+    int64_t until_ns = fb_now_ns() + (t->space_late ? FB_TIER_LATE_NS : FB_TIER_PATIENCE_NS);
+    bool in_time = true;
+    uint32_t slot;
+
+    do {
+        uint64_t answers = t->space_answers;
+
+        t->space_wanted = true;
+        fb_cond_signal(&t->space_wake);
+        while (t->space_answers == answers && in_time)
+            in_time = fb_cond_wait(&t->space_told, &t->lock, until_ns);
+        in_time = t->space_answers != answers;
+        slot = pop_free(t);
+        /* Somebody else may have been faster. */
+    } while (slot == FB_SLOT_NONE && t->space_gave && in_time);
+    *ret_late = slot == FB_SLOT_NONE && !in_time;
+    t->space_late = t->space_late || *ret_late;
     return slot;
 }
 
@@ -148,7 +218,7 @@ static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
         const struct fb_stripe *s = &t->stripes[i];
 
         if (s->free.first != FB_SLOT_NONE ||
-            (s->bare.first != FB_SLOT_NONE && s->full_until_ns <= now))
+            (s->bare.first != FB_SLOT_NONE && s->full_until_ns <= now && !t->space_late))
             return true;
     }
     return false;
@@ -169,7 +239,7 @@ bool fb_tier_has_room(struct fb_tier *tier)
 {
     bool has;
 
-    if (is_broken(tier))
+    if (fb_tier_broken(tier))
         return false;
     fb_mutex_lock(&tier->lock);
     has = has_room_locked(tier);
@@ -187,9 +257,10 @@ static void end_scanning(struct fb_tier *t)
 int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
 {
     uint8_t *memory = NULL;
+    bool late = false;
     uint32_t slot;
 
-    if (is_broken(tier))
+    if (fb_tier_broken(tier))
         return FB_TIER_FULL;
     fb_mutex_lock(&tier->lock);
     end_scanning(tier);
@@ -203,13 +274,13 @@ int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
         memory = tier->staging_stack[--tier->staging_free];
     }
     slot = pop_free(tier);
-    fb_mutex_unlock(&tier->lock);
     if (slot == FB_SLOT_NONE && tier->files)
-        slot = allocate(tier);
+        slot = ask_for_space(tier, &late);
+    fb_mutex_unlock(&tier->lock);
     if (slot == FB_SLOT_NONE) {
         if (memory)
             fb_tier_release_memory(tier, slot, memory);
-        return FB_TIER_FULL;
+        return late ? FB_TIER_BUSY : FB_TIER_FULL;
     }
     *ret_slot = slot;
     *ret_memory = memory ? memory : tier->ops->memory(tier, slot);
@@ -242,14 +313,16 @@ void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory
 
 void fb_tier_give(struct fb_tier *tier, uint32_t slot)
 {
-    bool has_space;
+    unsigned stripe = slot % tier->stripe_count;
+    bool has_space, hangs;
 
     FB_ASSERT(slot < tier->slots);
     fb_mutex_lock(&tier->lock);
     FB_ASSERT(tier->slot[slot].state <= FB_SLOT_TAKEN);
     has_space = tier->slot[slot].has_space || !tier->files;
+    hangs = tier->space_late || (tier->ops->stuck && tier->ops->stuck(tier, stripe));
     fb_mutex_unlock(&tier->lock);
-    if (tier->files && has_space && fb_tier_files_shortage(tier, slot % tier->stripe_count) > 0)
+    if (tier->files && has_space && !hangs && fb_tier_files_shortage(tier, stripe) > 0)
         has_space = !fb_tier_files_discard(tier, slot);
     fb_mutex_lock(&tier->lock);
     tier->slot[slot].has_space = has_space;
@@ -273,28 +346,21 @@ static bool shrink(struct fb_tier *t, unsigned stripe)
     gave = fb_tier_files_discard(t, slot);
     fb_mutex_lock(&t->lock);
     t->slot[slot].has_space = !gave;
+    t->stripes[stripe].keeps = !gave;
     unpop(t, slot);
     fb_mutex_unlock(&t->lock);
     return gave;
 }
 
-/* Directories on one file system share its floor: it counts for the first of them. */
-static bool counted_before(const struct fb_tier *t, unsigned stripe)
-{
-    for (unsigned i = 0; i < stripe; i++)
-        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
-            return true;
-    return false;
-}
-
-/* What evicting could give back to the file system of a stripe. */
+/* What evicting could give back to the file system of a stripe: nothing to one that takes nothing
+ * back, as it would be all that is cached for no gain. */
 static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
 {
     uint64_t held = 0;
 
     fb_mutex_lock(&t->lock);
     for (unsigned i = 0; i < t->stripe_count; i++)
-        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev && !t->stripes[i].keeps)
             held += t->stripes[i].held;
     fb_mutex_unlock(&t->lock);
     return held * t->segment_bytes;
@@ -317,15 +383,26 @@ static bool is_stuck(struct fb_tier *tier, unsigned stripe)
     return stuck;
 }
 
+/* Directories on one file system share its floor: it counts for the first of them that answers. */
+static bool counted_before(const struct fb_tier *t, unsigned stripe, const bool *stuck)
+{
+    for (unsigned i = 0; i < stripe; i++)
+        if (!stuck[i] && t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+            return true;
+    return false;
+}
+
 int64_t fb_tier_excess(struct fb_tier *tier)
 {
+    bool stuck[FB_TIER_DIRS_MAX] = {false};
     uint64_t excess = 0;
 
     if (!tier->files)
         return 0;
     for (unsigned i = 0; i < tier->stripe_count; i++) {
-        if (is_stuck(tier, i))
-            return 0;
+        stuck[i] = is_stuck(tier, i);
+        if (stuck[i])
+            continue;
         if (fb_tier_files_gone(tier, i)) {
             fb_tier_break(tier, tier->files->file[i].dir.path, -ENOENT);
             return -EIO;
@@ -334,7 +411,7 @@ int64_t fb_tier_excess(struct fb_tier *tier)
             ;
     }
     for (unsigned i = 0; i < tier->stripe_count; i++)
-        if (!counted_before(tier, i))
+        if (!stuck[i] && !counted_before(tier, i, stuck))
             excess += fb_min_u64(fb_tier_files_shortage(tier, i), held_bytes(tier, i));
     return (int64_t)excess;
 }

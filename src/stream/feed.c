@@ -30,15 +30,22 @@ struct step {
     uint64_t hash;     /* of the item */
 };
 
+/* A node on the way down to what is read, and where callers' last visits of it are. */
+struct level {
+    struct node *node;
+    struct slot *slots;
+};
+
 static struct slot *slots_of(struct fb_streams *s, uint32_t serial, uint32_t pid)
 {
-    return &s->slots[fb_mix64((uint64_t)serial << 32 | pid) & (SLOTS - SLOT_WAYS)];
+    /* The golden ratio: each bit of the product's highest depends on all of both. */
+    uint64_t mixed = ((uint64_t)serial << 32 | pid) * 0x9e3779b97f4a7c15ULL;
+
+    return &s->slots[mixed >> (64 - SLOT_BITS) & ~(SLOT_WAYS - 1ULL)];
 }
 
-static struct slot *find_slot(struct fb_streams *s, uint32_t serial, uint32_t pid)
+static struct slot *find_slot(struct slot *set, uint32_t serial, uint32_t pid)
 {
-    struct slot *set = slots_of(s, serial, pid);
-
     for (unsigned i = 0; i < SLOT_WAYS; i++) {
         if (set[i].node == serial && set[i].pid == pid)
             return &set[i];
@@ -79,15 +86,21 @@ static bool judge(struct fb_streams *s, struct node *n)
     return changed;
 }
 
-/* True when it was a visit. `fresh`: the caller came to this node just now. */
-static bool visit(struct fb_streams *s, uint32_t at, const struct step *step,
-                  const struct fb_fact *fact, bool fresh, bool *ret_changed)
+enum {
+    VISITED = 1,
+    CHANGED = 2, /* its pattern, too */
+};
+
+/* `fresh`: the caller came to this node just now. */
+static unsigned visit(struct fb_streams *s, const struct level *level, const struct step *step,
+                      const struct fb_fact *fact, bool fresh)
 {
-    struct node *n = &s->nodes[at];
-    struct slot *slot = find_slot(s, n->serial, fact->pid);
+    struct node *n = level->node;
+    struct slot *slot = find_slot(level->slots, n->serial, fact->pid);
     /* Times come from other processes, too, and may be anything. */
     int64_t gap_ns = (int64_t)((uint64_t)fact->time_ns - (uint64_t)n->last_ns);
     struct fb_window *w = n->window;
+    bool changed = false;
     uint32_t back;
 
     if (n->accesses == UINT32_MAX) {
@@ -98,7 +111,7 @@ static bool visit(struct fb_streams *s, uint32_t at, const struct step *step,
     n->hits += fact->hit;
     n->last_ns = fact->time_ns;
     if (slot->visit && slot->child == step->child && !fresh)
-        return false;
+        return 0;
     n->visits++;
     if (n->parent && s->nodes[n->parent].window)
         fb_window_below_add(s->nodes[n->parent].window, step->key, n->visit_no, step->share);
@@ -110,107 +123,147 @@ static bool visit(struct fb_streams *s, uint32_t at, const struct step *step,
             step->position == FB_POSITION_UNKNOWN ? FB_NUMBER_NAME : FB_NUMBER_POSITION;
 
         if (n->visits < WINDOW_AFTER)
-            return true;
-        w = fb_tree_window(s, at, numbering, numbering == FB_NUMBER_NAME ? LEAF_BITS : 0);
-        if (!w)
-            return true;
+            return VISITED;
+        w = fb_tree_window(s, (uint32_t)(n - s->nodes), numbering,
+                           numbering == FB_NUMBER_NAME ? LEAF_BITS : 0);
         n->has_positions = numbering == FB_NUMBER_POSITION;
     }
     fb_window_gap(w, gap_ns);
     fb_window_below_begin(w);
     if (fb_window_add(w, entry_for(n, w, step), back > UINT8_MAX ? 0 : (uint8_t)back, step->hash,
                       n->visits))
-        *ret_changed = judge(s, n);
+        changed = judge(s, n);
     else if (w->count == FB_GUESS_AT && w->trials == 0)
-        *ret_changed = fb_window_guess(w, s->alpha);
-    return true;
+        changed = fb_window_guess(w, s->alpha);
+    return changed ? VISITED | CHANGED : VISITED;
 }
 
 /* ---- the path ---- */
 
-static uint32_t find_dir(struct fb_streams *s, const struct fb_fact *fact, size_t len,
-                         uint64_t hash)
+/* Where the directory with this hash was at its last feed, which may be another node by now; 0: it
+ * was not there. */
+static uint32_t recall(struct fb_streams *s, const struct memos *memos, uint64_t hash)
 {
-    uint32_t *memo = &s->memos[hash & (MEMOS_A_BUCKET * (s->buckets_mask + 1ULL) - 1)];
+    uint32_t tag = (uint32_t)(hash >> 32);
 
-    if (s->nodes[*memo].path_hash != hash || s->nodes[*memo].is_file) {
-        *memo = fb_tree_dir(s, fact->source, fact->path, len);
-        s->nodes[*memo].path_hash = *memo ? hash : 0;
+    for (unsigned i = 0; i < MEMO_WAYS; i++) {
+        uint32_t at = memos->at[i];
+
+        if (memos->tag[i] == tag && at) {
+            __builtin_prefetch(&s->nodes[at]);
+            fb_window_prefetch(window_at(s, at));
+            return at;
+        }
     }
-    return *memo;
+    return 0;
+}
+
+/* In its place of before, else in a free one, else in anyone's. */
+static void remember(struct memos *memos, uint64_t hash, uint32_t at)
+{
+    uint32_t tag = (uint32_t)(hash >> 32), way = tag % MEMO_WAYS;
+
+    for (unsigned i = MEMO_WAYS; i-- > 0;) {
+        if (memos->at[i] == 0 || memos->tag[i] == tag)
+            way = i;
+        if (memos->tag[i] == tag)
+            break;
+    }
+    memos->tag[way] = tag;
+    memos->at[way] = at;
+}
+
+static uint32_t find_dir(struct fb_streams *s, const struct fb_fact *fact, size_t len,
+                         uint64_t hash, struct memos *memos, uint32_t recalled)
+{
+    uint32_t at = recalled;
+
+    if (at && s->nodes[at].path_hash == hash && !s->nodes[at].is_file)
+        return at;
+    at = fb_tree_dir(s, fact->source, fact->path, len);
+    if (at)
+        s->nodes[at].path_hash = hash;
+    remember(memos, hash, at);
+    return at;
 }
 
 /* Nodes from `at` up, the lowest FB_STREAM_DEPTH_MAX of them. */
 static unsigned climb(struct fb_streams *s, uint32_t at, uint32_t pid,
-                      uint32_t path[FB_STREAM_DEPTH_MAX])
+                      struct level path[FB_STREAM_DEPTH_MAX])
 {
     unsigned depth = 0;
 
-    for (; at && depth < FB_STREAM_DEPTH_MAX; at = s->nodes[at].parent) {
-        __builtin_prefetch(s->nodes[at].window);
-        __builtin_prefetch(slots_of(s, s->nodes[at].serial, pid));
-        s->nodes[at].used = true;
-        path[depth++] = at;
+    while (at && depth < FB_STREAM_DEPTH_MAX) {
+        struct level *level = &path[depth++];
+
+        level->node = &s->nodes[at];
+        level->slots = slots_of(s, level->node->serial, pid);
+        __builtin_prefetch(level->slots);
+        level->node->used = true;
+        at = level->node->parent;
     }
     return depth;
 }
 
-static struct step block_step(const struct fb_fact *fact)
+/* Steps are filled in where they will be read, field by field: a struct that is copied right after
+ * its fields were written waits until these stores are done. */
+static void block_step(const struct fb_fact *fact, struct step *step)
 {
-    return (struct step){
-        .child = fact->block,
-        .position = fact->block,
-        .key = fb_below_block(fact->block, fact->blocks),
-        .share = 1.0F / (float)fact->blocks,
-        .hash = fb_mix64(fact->block + 1ULL),
-    };
+    step->child = fact->block;
+    step->order = 0;
+    step->position = fact->block;
+    step->key = fb_below_block(fact->block, fact->blocks);
+    step->share = 1.0F / (float)fact->blocks;
+    step->hash = fb_mix64(fact->block + 1ULL);
 }
 
 /* Of a file in its directory. */
-static struct step file_step(const struct fb_fact *fact, const char *name, uint64_t dir_hash)
+static void file_step(const struct fb_fact *fact, const char *name, size_t len, uint64_t hash,
+                      uint64_t dir_hash, struct step *step)
 {
-    size_t len = fact->path_len - (size_t)(name - fact->path);
-    uint64_t hash = fb_hash64(name, len);
-
-    return (struct step){
-        .child = (uint32_t)hash,
-        .order = fb_name_order(name, len),
-        .position = fact->position,
-        .key = (uint32_t)(hash >> 32),
-        .share = fact->siblings ? 1.0F / (float)fact->siblings : 0,
-        .hash = fb_mix64(dir_hash ^ hash),
-    };
+    step->child = (uint32_t)hash;
+    step->order = fb_name_order(name, len);
+    step->position = fact->position;
+    step->key = (uint32_t)(hash >> 32);
+    step->share = fact->siblings ? 1.0F / (float)fact->siblings : 0;
+    step->hash = fb_mix64(dir_hash ^ hash);
 }
 
-/* One level up: another child, the same item. */
-static struct step step_above(const struct step *step, const struct node *below)
+/* Of a node in the one above it: another child, the same item. */
+static void node_step(const struct node *n, uint64_t hash, struct step *step)
 {
-    return (struct step){
-        .child = below->serial,
-        .order = below->order,
-        .position = FB_POSITION_UNKNOWN,
-        .key = below->key,
-        .hash = step->hash,
-    };
+    step->child = n->serial;
+    step->order = n->order;
+    step->position = FB_POSITION_UNKNOWN;
+    step->key = n->key;
+    step->share = 0;
+    step->hash = hash;
 }
 
-/* From the root, which is the last of the path. */
-static void visit_all(struct fb_streams *s, const uint32_t *path, const struct step *steps,
-                      unsigned depth, const struct fb_fact *fact, struct fb_fed *ret_fed)
+/* From the root, which is the last of the path. Steps: the lowest node's, and that of the one above
+ * it if it is a file. */
+static void visit_all(struct fb_streams *s, const struct level *path, const struct step *steps,
+                      unsigned count, unsigned depth, const struct fb_fact *fact,
+                      struct fb_fed *ret_fed)
 {
-    bool fresh = false;
+    unsigned what = 0;
 
-    for (unsigned level = depth; level-- > 0;) {
-        struct node *n = &s->nodes[path[level]];
-        bool changed = false;
+    for (unsigned i = depth; i-- > 0;) {
+        const struct node *n = path[i].node;
+        const struct step *step = &steps[i];
+        struct step above;
 
-        fresh = visit(s, path[level], &steps[level], fact, fresh, &changed);
-        if (fresh && level > 0)
-            s->nodes[path[level - 1]].visit_no = n->visits;
+        if (i >= count) {
+            node_step(path[i - 1].node, steps[count - 1].hash, &above);
+            step = &above;
+        }
+        what = visit(s, &path[i], step, fact, what != 0);
+        if (what && i > 0)
+            path[i - 1].node->visit_no = n->visits;
         if (ret_fed) {
-            ret_fed->steps[depth - 1 - level].id = (uint64_t)n->serial << 32 | path[level];
-            ret_fed->steps[depth - 1 - level].visit = fresh;
-            ret_fed->steps[depth - 1 - level].changed = changed;
+            ret_fed->steps[depth - 1 - i].id = (uint64_t)n->serial << 32 | (uint32_t)(n - s->nodes);
+            ret_fed->steps[depth - 1 - i].visit = what != 0;
+            ret_fed->steps[depth - 1 - i].changed = what & CHANGED;
         }
     }
 }
@@ -220,28 +273,35 @@ void fb_streams_feed(struct fb_streams *s, const struct fb_fact *fact, struct fb
     const char *slash = memrchr(fact->path, '/', fact->path_len);
     size_t dir_len = slash ? (size_t)(slash - fact->path) : 0;
     const char *name = slash ? slash + 1 : fact->path;
-    uint64_t dir_hash = fb_hash64_seed(fact->path, dir_len, fact->source);
-    uint32_t dir = find_dir(s, fact, dir_len, dir_hash);
-    uint32_t file = 0;
-    uint32_t path[FB_STREAM_DEPTH_MAX];
-    struct step steps[FB_STREAM_DEPTH_MAX], step;
-    unsigned depth = 0, level = 0;
+    size_t name_len = fact->path_len - (size_t)(name - fact->path);
+    uint64_t dir_hash = fb_hash64_seed(fact->path, dir_len, fact->source), name_hash;
+    struct memos *memos = &s->memos[dir_hash & s->memos_mask];
+    uint32_t recalled, dir, file = 0;
+    struct level path[FB_STREAM_DEPTH_MAX];
+    struct step steps[2], *step;
+    unsigned depth = 0;
 
+    /* In this order: the name is looked at while what is known of the directory comes from memory,
+     * first where it is, then the node. */
+    __builtin_prefetch(memos);
+    name_hash = fb_hash64(name, name_len);
+    recalled = recall(s, memos, dir_hash);
+    step = &steps[fact->blocks > 1];
+    file_step(fact, name, name_len, name_hash, dir_hash, step);
+    dir = find_dir(s, fact, dir_len, dir_hash, memos, recalled);
     if (dir && fact->siblings)
         s->nodes[dir].known = fact->siblings;
-    if (dir && fact->blocks > 1)
-        file = fb_tree_file(s, dir, name, fact->path_len - (size_t)(name - fact->path));
+    if (dir && fact->blocks > 1) {
+        file = fb_tree_file(s, dir, name, name_len);
+        fb_window_prefetch(window_at(s, file));
+    }
     if (dir)
         depth = climb(s, file ? file : dir, fact->pid, path);
     if (file) {
         s->nodes[file].known = fact->blocks;
-        steps[level++] = block_step(fact);
+        block_step(fact, steps);
     }
-    for (step = file_step(fact, name, dir_hash); level < depth; level++) {
-        steps[level] = step;
-        step = step_above(&step, &s->nodes[path[level]]);
-    }
-    visit_all(s, path, steps, depth, fact, ret_fed);
+    visit_all(s, path, file ? steps : step, file ? 2 : 1, depth, fact, ret_fed);
     if (ret_fed)
         ret_fed->depth = depth;
 }

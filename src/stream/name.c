@@ -35,31 +35,43 @@ static uint32_t order_of_letters(const char *name, size_t len)
     return order;
 }
 
+/* Whether it is all of hexadecimal digits, with letters among them; and its first digits. */
+static bool is_hex(const char *name, size_t len, uint32_t *ret_order)
+{
+    uint32_t order = 0;
+    size_t digits = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        int value = hex_value(name[i]);
+
+        if (value < 0)
+            return false;
+        digits += value < 10;
+        if (i < HEX_DIGITS)
+            order = order << 4 | (uint32_t)value;
+    }
+    *ret_order = order;
+    return len >= HEX_LEN_MIN && digits < len;
+}
+
 uint32_t fb_name_order(const char *name, size_t len)
 {
     const char *dot = memrchr(name, '.', len);
     uint64_t number = 0;
-    uint32_t hex = 0;
-    size_t digits = 0, hexes = 0;
+    uint32_t order;
+    bool has_digits = false;
 
     if (dot && dot != name)
         len = (size_t)(dot - name);
+    if (is_hex(name, len, &order))
+        return order;
     for (size_t i = 0; i < len; i++) {
-        int value = hex_value(name[i]);
-
         if (is_digit(name[i])) {
-            number = number * 10 + (uint64_t)value;
-            digits++;
-        }
-        if (value >= 0 && hexes == i) {
-            hexes++;
-            if (i < HEX_DIGITS)
-                hex = hex << 4 | (uint32_t)value;
+            number = number * 10 + (uint64_t)(name[i] - '0');
+            has_digits = true;
         }
     }
-    if (hexes == len && len >= HEX_LEN_MIN && digits < len)
-        return hex;
-    if (digits)
+    if (has_digits)
         return (uint32_t)(number & ((1U << FB_NAME_ORDER_BITS) - 1));
     return order_of_letters(name, len);
 }

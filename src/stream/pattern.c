@@ -25,7 +25,8 @@ struct look {
     uint16_t order[FB_WINDOW_MAX];  /* among orders */
     uint16_t caller[FB_WINDOW_MAX];
     uint16_t
-        before[FB_WINDOW_MAX]; /* the same caller's visit before; the last of anybody if none */
+        before[FB_WINDOW_MAX];  /* the same caller's visit before; the last of anybody if none */
+    int32_t raw[FB_WINDOW_MAX]; /* the step from there, as numbered */
     uint32_t n;
     uint32_t items;
     uint32_t orders;
@@ -58,37 +59,38 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* By bits `shift` to 47, eight at a time, where they differ at all: no branch to mispredict. Keeps
- * the order of equals. */
-static void sort_u64(uint64_t *a, uint32_t n, unsigned shift)
+/* Into heaps by the eight highest bits in which they differ, then each to its place, which is near
+ * unless most are in one heap. Keeps the order of equals. */
+static void sort_u64(uint64_t *a, uint32_t n)
 {
-    uint64_t other[FB_WINDOW_MAX], differ = 0;
-    uint64_t *from = a, *to = other;
+    uint64_t from[FB_WINDOW_MAX], differ = 0;
+    uint16_t at[256] = {0};
+    uint16_t sum = 0;
+    unsigned shift = 0;
 
     for (uint32_t i = 1; i < n; i++)
         differ |= a[i] ^ a[0];
-    for (; shift < 48; shift += 8) {
-        uint16_t at[256] = {0};
-        uint16_t sum = 0;
-        uint64_t *swap = from;
+    while (differ >> shift > 0xff)
+        shift++;
+    for (uint32_t i = 0; i < n; i++)
+        at[a[i] >> shift & 0xff]++;
+    for (unsigned d = 0; d < 256; d++) {
+        uint16_t count = at[d];
 
-        if ((differ >> shift & 0xff) == 0)
-            continue;
-        for (uint32_t i = 0; i < n; i++)
-            at[from[i] >> shift & 0xff]++;
-        for (unsigned d = 0; d < 256; d++) {
-            uint16_t count = at[d];
-
-            at[d] = sum;
-            sum = (uint16_t)(sum + count);
-        }
-        for (uint32_t i = 0; i < n; i++)
-            to[at[from[i] >> shift & 0xff]++] = from[i];
-        from = to;
-        to = swap;
+        at[d] = sum;
+        sum = (uint16_t)(sum + count);
     }
-    if (from != a)
-        memcpy(a, from, n * sizeof *a);
+    memcpy(from, a, n * sizeof *a);
+    for (uint32_t i = 0; i < n; i++)
+        a[at[from[i] >> shift & 0xff]++] = from[i];
+    for (uint32_t i = 1; i < n; i++) {
+        uint64_t value = a[i];
+        uint32_t to = i;
+
+        for (; to > 0 && a[to - 1] > value; to--)
+            a[to] = a[to - 1];
+        a[to] = value;
+    }
 }
 
 static uint32_t entry_of(uint64_t sorted)
@@ -107,7 +109,7 @@ static void look_at_ranks(struct look *look)
 
     for (uint32_t i = 0; i < look->n; i++)
         look->sorted[i] = (uint64_t)v->entries[i] << 16 | i;
-    sort_u64(look->sorted, look->n, 16); /* places are in order as they are */
+    sort_u64(look->sorted, look->n);
     look->items = look->orders = 1;
     for (uint32_t i = 0; i < look->n; i++) {
         if (i > 0) {
@@ -128,21 +130,16 @@ static void look_at_callers(struct look *look)
     look->callers = 0;
     for (uint32_t i = 0; i < look->n; i++) {
         bool known = v->back[i] != 0 && v->back[i] <= i;
+        uint32_t before;
 
         look->caller[i] = known ? look->caller[i - v->back[i]] : (uint16_t)look->callers++;
-        look->before[i] = (uint16_t)(known ? i - v->back[i] : i ? i - 1 : 0);
+        before = known ? i - v->back[i] : i ? i - 1 : 0;
+        look->before[i] = (uint16_t)before;
+        look->raw[i] = (int32_t)((v->entries[i] >> v->shift) - (v->entries[before] >> v->shift));
     }
 }
 
 /* ---- steps ---- */
-
-static int32_t raw_step(const struct look *look, uint32_t i)
-{
-    const uint32_t *e = look->visits->entries;
-    uint8_t shift = look->visits->shift;
-
-    return (int32_t)((e[i] >> shift) - (e[look->before[i]] >> shift));
-}
 
 /* The step forward that holds a majority, if one does (Boyer and Moore), and how often it is. */
 static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
@@ -151,7 +148,7 @@ static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
     uint32_t votes = 0, count = 0;
 
     for (uint32_t i = 1; i < look->n; i++) {
-        int32_t step = raw_step(look, i);
+        int32_t step = look->raw[i];
 
         if (step <= 0)
             continue;
@@ -160,7 +157,7 @@ static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
         votes += step == best ? 1U : -1U;
     }
     for (uint32_t i = 1; i < look->n; i++)
-        count += best && raw_step(look, i) == best;
+        count += best && look->raw[i] == best;
     *ret_step = best;
     return count;
 }
@@ -201,7 +198,7 @@ static struct steps count_steps(const struct look *look, int32_t stride)
         if (step == 0)
             continue;
         s.all++;
-        s.on += raw_step(look, i) == stride || (step > 0 && step <= near);
+        s.on += look->raw[i] == stride || (step > 0 && step <= near);
         if (step >= -near && step <= near) {
             s.near++;
             s.drift += step;
@@ -330,17 +327,17 @@ static bool has_repeats(const struct look *look, struct fb_repeats *repeats,
     double all = (double)look->n * (look->n - 1) / 2;
     double items = (double)(look->visits->items > look->items ? look->visits->items : look->items);
     double expected = all / items;
-    double limit, most;
+    uint32_t limit = poisson_limit(expected, REPEATS_ALPHA);
+    double most;
 
-    if (look->callers > 1 && p.all > poisson_limit(expected, REPEATS_ALPHA) &&
-        in_lockstep(look, &p, within)) {
+    if (look->callers > 1 && p.all > limit && in_lockstep(look, &p, within)) {
         p.all = p.within;
         expected *= within;
+        limit = poisson_limit(expected, REPEATS_ALPHA);
     }
     most = 3 + 2 * sqrt(expected); /* so that strong skew is forgotten as fast as weak skew */
     repeats->excess = repeats->excess * REPEATS_DECAY + (float)smaller(p.all - expected, most);
     repeats->spread = repeats->spread * REPEATS_DECAY + (float)expected;
-    limit = poisson_limit(expected, REPEATS_ALPHA);
     verdict->test = FB_TEST_REPEATS;
     verdict->statistic = (float)p.all;
     verdict->limit = (float)limit;
@@ -397,7 +394,7 @@ static bool gaps_numbered(const struct look *look, double alpha, struct fb_verdi
     }
     if (n < look->n / 4)
         return false;
-    sort_u64(gaps, n, 0);
+    sort_u64(gaps, n);
     /* The range of what was drawn from lies a little beyond that of the draws. */
     range = (double)(high - low) * (look->items + 1.0) / (look->items - 1.0) + 1;
     if (look->visits->items > 1)
@@ -407,16 +404,42 @@ static bool gaps_numbered(const struct look *look, double alpha, struct fb_verdi
     return verdict->statistic <= verdict->limit;
 }
 
+/* How often ranks of visits that do not follow each other are so far apart, and of how many pairs;
+ * those within one order are of no distance. */
+static uint32_t count_pairs_apart(const struct look *look, uint16_t *pairs)
+{
+    uint16_t apart[FB_WINDOW_MAX];
+    uint32_t all = 0;
+
+    memset(pairs, 0, look->items * sizeof *pairs);
+    for (uint32_t lag = LAG_FIRST; lag <= LAG_LAST && lag < look->n; lag++) {
+        const uint16_t *rank = look->rank + lag, *order = look->order + lag;
+        uint32_t count = look->n - lag;
+
+        for (uint32_t i = 0; i < count; i++) {
+            int16_t step = (int16_t)(rank[i] - look->rank[i]);
+            uint16_t far = (uint16_t)(step < 0 ? -step : step);
+
+            apart[i] = order[i] == look->order[i] ? 0 : far;
+        }
+        for (uint32_t i = 0; i < count; i++)
+            pairs[apart[i]]++;
+        all += count;
+    }
+    all -= pairs[0];
+    pairs[0] = 0;
+    return all;
+}
+
 /* Ranks of items, against pairs of visits that do not follow each other. Pairs within one order are
  * left out on both sides, since one caller's next visit is never to the same child. */
 static bool gaps_unnumbered(const struct look *look, double alpha, struct fb_verdict *verdict)
 {
     uint16_t steps[FB_WINDOW_MAX], pairs[FB_WINDOW_MAX];
-    uint32_t n = 0, m = 0, steps_sum = 0, pairs_sum = 0;
+    uint32_t n = 0, m, steps_sum = 0, pairs_sum = 0;
     double d = 0, per_step, per_pair;
 
     memset(steps, 0, look->items * sizeof *steps);
-    memset(pairs, 0, look->items * sizeof *pairs);
     for (uint32_t i = 1; i < look->n; i++) {
         int32_t step = (int32_t)look->rank[i] - look->rank[look->before[i]];
 
@@ -424,14 +447,8 @@ static bool gaps_unnumbered(const struct look *look, double alpha, struct fb_ver
             steps[step < 0 ? -step : step]++;
             n++;
         }
-        for (uint32_t lag = LAG_FIRST; lag <= LAG_LAST && lag <= i; lag++) {
-            step = (int32_t)look->rank[i] - look->rank[i - lag];
-            if (look->order[i] != look->order[i - lag]) {
-                pairs[step < 0 ? -step : step]++;
-                m++;
-            }
-        }
     }
+    m = count_pairs_apart(look, pairs);
     verdict->statistic = 0;
     if (n < look->n / 4)
         return true; /* names that cannot be put in order say nothing against random */

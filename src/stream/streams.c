@@ -173,6 +173,6 @@ uint32_t fb_streams_count(const struct fb_streams *s)
 size_t fb_streams_bytes(const struct fb_streams *s)
 {
     return sizeof *s + FB_CACHELINE + SLOTS_BYTES + (s->nodes_max + 1) * sizeof *s->nodes +
-           (s->buckets_mask + 1) * (sizeof *s->buckets + MEMOS_A_BUCKET * sizeof *s->memos) +
+           (s->buckets_mask + 1) * sizeof *s->buckets + (s->memos_mask + 1) * sizeof *s->memos +
            s->far_bytes;
 }

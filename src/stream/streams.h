@@ -13,9 +13,10 @@
  * `window` child nodes are kept unless they are non-trivial themselves (child pruning), and at most
  * `nodes_max` in all, the least recently used going first.
  *
- * One thread feeds and asks; time is in the facts. No I/O, no locks. A feed allocates only when a
- * node is made or first returned to. Cost: 120 bytes a node, and 0.85 KB more once it has been
- * visited twice (window of 100); about 100 ns a feed.
+ * One thread feeds and asks; time is in the facts. No I/O, no locks. A feed allocates only for a
+ * node with a long name. Cost: 0.17 KB a node, and 0.8 KB more once it has been visited twice
+ * (window of 100), of memory that is set aside at the beginning and not touched before; 70 to 200
+ * ns a feed.
  *
  * An id names a node for as long as it lives, and no other ever after. 0 is no node.
  */

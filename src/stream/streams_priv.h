@@ -1,10 +1,11 @@
 /*
  * stream/streams_priv.h - the tree's nodes; tree.c keeps them, feed.c visits them.
  *
- * Nodes lie in one array and name each other by place; place 0 is nobody. The list of children
- * begins with the newest. When all places are taken a hand goes round them: a node that was fed
- * since it last passed is passed over, the next one without children goes (second chance: least
- * recently used, to within a round, without a list to keep in order at every feed).
+ * Nodes lie in one array and name each other by place; place 0 is nobody. Their windows lie in
+ * another, at the same place: who knows the one can send for both, as each may be far away. The
+ * list of children begins with the newest. When all places are taken a hand goes round them: a node
+ * that was fed since it last passed is passed over, the next one without children goes (second
+ * chance: least recently used, to within a round, without a list to keep in order at every feed).
  */
 #ifndef FB_STREAM_STREAMS_PRIV_H
 #define FB_STREAM_STREAMS_PRIV_H
@@ -15,11 +16,12 @@
 #include "stream/streams.h"
 #include "stream/window.h"
 
-#define LABEL_INLINE   32
-#define SLOTS          4096 /* of callers' last visits; a power of two */
-#define SLOT_WAYS      4    /* to a cache line */
-#define MEMOS_A_BUCKET 2
-#define LEAF_BITS      12 /* of an entry's 32, beside FB_NAME_ORDER_BITS of order */
+#define LABEL_INLINE 32
+#define SLOT_BITS    12
+#define SLOTS        (1U << SLOT_BITS) /* of callers' last visits */
+#define SLOT_WAYS    4                 /* to a cache line */
+#define MEMO_WAYS    8
+#define LEAF_BITS    12 /* of an entry's 32, beside FB_NAME_ORDER_BITS of order */
 
 /* Two cache lines; every feed touches the first. */
 struct node {
@@ -37,8 +39,8 @@ struct node {
     bool has_positions; /* children come with positions */
     bool used;          /* since the hand passed */
     int64_t last_ns;
-    uint64_t path_hash; /* of a directory; 0: not yet known */
-    struct fb_window *window;
+    uint64_t path_hash;       /* of a directory; 0: not yet known */
+    struct fb_window *window; /* its place among the windows; NULL: not in use */
 
     uint32_t child; /* newest */
     uint32_t next;  /* siblings */
@@ -63,6 +65,15 @@ struct slot {
     uint32_t visit; /* the node's visits then */
 };
 
+/* Directories fed lately, by the hash of their paths: a cache line of them. Room for twice as many
+ * as there are nodes, so that few are pushed out by others. */
+struct memos {
+    uint32_t tag[MEMO_WAYS]; /* of the hash, which the node has in full */
+    uint32_t at[MEMO_WAYS];  /* 0: free */
+} FB_ALIGNED(FB_CACHELINE);
+
+static_assert(sizeof(struct memos) == FB_CACHELINE, "one miss to look");
+
 struct fb_streams {
     uint32_t window;
     uint32_t nodes_max;
@@ -74,15 +85,22 @@ struct fb_streams {
     uint32_t hand;
     uint32_t roots; /* first of the sources' roots, linked as siblings */
     uint32_t buckets_mask;
-    size_t far_bytes; /* windows and long labels */
+    uint32_t memos_mask;
+    size_t far_bytes; /* windows in use and long labels */
     struct node *nodes;
     struct slot *slots;
-    void *memory; /* of both, which begin cache lines */
+    char *windows;
+    struct memos *memos;
+    void *memory; /* of all four, each of which begins a cache line */
     uint32_t *buckets;
-    uint32_t *memos; /* nodes of directories by the hash of their path, as last fed */
 };
 
 #define SLOTS_BYTES (SLOTS * sizeof(struct slot))
+
+static inline struct fb_window *window_at(const struct fb_streams *s, uint32_t at)
+{
+    return (struct fb_window *)(s->windows + at * fb_window_bytes(s->window));
+}
 
 static inline const char *label_of(const struct node *n)
 {

@@ -17,6 +17,7 @@
 int fb_streams_new(const struct fb_streams_config *config, struct fb_streams **ret_streams)
 {
     struct fb_streams *s = fb_alloc(sizeof *s);
+    size_t memos_bytes, nodes_bytes, windows_bytes;
     uint32_t buckets = 1;
 
     if (!s)
@@ -30,15 +31,22 @@ int fb_streams_new(const struct fb_streams_config *config, struct fb_streams **r
         buckets *= 2;
     s->buckets_mask = buckets - 1;
     s->used = 1;
-    s->memory = fb_alloc(FB_CACHELINE + SLOTS_BYTES + (s->nodes_max + 1) * sizeof *s->nodes);
+    s->memos_mask = 2 * buckets / MEMO_WAYS - 1;
+    memos_bytes = (s->memos_mask + 1) * sizeof *s->memos;
+    nodes_bytes = (s->nodes_max + 1) * sizeof *s->nodes;
+    windows_bytes = (s->nodes_max + 1) * fb_window_bytes(s->window);
+    s->memory =
+        fb_alloc_large(1, FB_CACHELINE + SLOTS_BYTES + memos_bytes + nodes_bytes + windows_bytes);
     s->slots = (struct slot *)fb_align_up((uintptr_t)s->memory, FB_CACHELINE);
-    s->nodes = (struct node *)((char *)s->slots + SLOTS_BYTES);
+    s->memos = (struct memos *)((char *)s->slots + SLOTS_BYTES);
+    s->nodes = (struct node *)((char *)s->memos + memos_bytes);
+    s->windows = (char *)s->nodes + nodes_bytes;
     s->buckets = fb_alloc_array(buckets, sizeof *s->buckets);
-    s->memos = fb_alloc_array((size_t)buckets * MEMOS_A_BUCKET, sizeof *s->memos);
-    if (!s->memory || !s->buckets || !s->memos) {
+    if (!s->memory || !s->buckets) {
         fb_streams_free(s);
         return -ENOMEM;
     }
+    memset(s->slots, 0, SLOTS_BYTES + memos_bytes + sizeof *s->nodes); /* with nobody's node */
     *ret_streams = s;
     return 0;
 }
@@ -51,7 +59,6 @@ static void free_parts(struct fb_streams *s, struct node *n)
         s->far_bytes -= n->label_len;
         free(n->label.far);
     }
-    free(n->window);
     n->window = NULL;
     n->label_len = 0;
 }
@@ -66,7 +73,6 @@ void fb_streams_free(struct fb_streams *s)
     }
     free(s->memory);
     free(s->buckets);
-    free(s->memos);
     free(s);
 }
 
@@ -246,6 +252,8 @@ static uint32_t make(struct fb_streams *s, uint32_t parent, uint32_t keep, uint1
         return 0;
     at = s->free ? s->free : s->used;
     n = &s->nodes[at];
+    if (at == s->used)
+        *n = (struct node){0};
     if (!set_label(s, n, label, len))
         return 0;
     if (at == s->free)
@@ -336,7 +344,6 @@ static void change_kind(struct fb_streams *s, struct node *n, bool is_file)
         return;
     if (n->window)
         s->far_bytes -= fb_window_bytes(s->window);
-    free(n->window);
     n->window = NULL;
     n->is_file = is_file;
     n->visits = 0;
@@ -393,9 +400,8 @@ struct fb_window *fb_tree_window(struct fb_streams *s, uint32_t at, enum fb_numb
     struct node *n = &s->nodes[at];
 
     if (!n->window) {
-        n->window = fb_alloc(fb_window_bytes(s->window));
-        if (!n->window)
-            return NULL;
+        n->window = window_at(s, at);
+        memset(n->window, 0, fb_window_bytes(s->window));
         s->far_bytes += fb_window_bytes(s->window);
         fb_window_init(n->window, s->window, numbering, shift);
     }

@@ -17,7 +17,6 @@
 #define REST           4    /* one window in so many is judged when verdicts agree */
 #define GUESS_SHARE    0.7F /* of steps that go on */
 #define LEVEL_MAX      31
-#define GAP_MAX_S      86400.0F /* a pause of days must not outweigh everything else for good */
 
 void fb_window_init(struct fb_window *w, uint32_t size, enum fb_numbering numbering, uint8_t shift)
 {
@@ -29,18 +28,13 @@ void fb_window_init(struct fb_window *w, uint32_t size, enum fb_numbering number
 
 /* ---- samples ---- */
 
-static bool is_sampled(uint32_t tag, uint8_t level)
-{
-    return (tag & ((1U << level) - 1)) == 0;
-}
-
 static void thin_out(struct fb_window *w)
 {
     uint8_t kept = 0;
 
     w->sample_level++;
     for (uint8_t i = 0; i < w->sample_count; i++) {
-        if (!is_sampled(w->sample_tag[i], w->sample_level))
+        if (!fb_window_is_sampled(w->sample_tag[i], w->sample_level))
             continue;
         w->sample_tag[kept] = w->sample_tag[i];
         w->sample_visit[kept++] = w->sample_visit[i];
@@ -64,7 +58,7 @@ static void count_return(struct fb_window *w, uint32_t interval)
     w->interval = (uint32_t)(w->interval + off / MEAN_WEIGHT);
 }
 
-static void sample(struct fb_window *w, uint32_t tag, uint32_t visit)
+void fb_window_sample(struct fb_window *w, uint32_t tag, uint32_t visit)
 {
     for (uint8_t i = 0; i < w->sample_count; i++) {
         if (w->sample_tag[i] == tag) {
@@ -75,7 +69,7 @@ static void sample(struct fb_window *w, uint32_t tag, uint32_t visit)
     }
     while (w->sample_count == FB_SAMPLES && w->sample_level < LEVEL_MAX)
         thin_out(w);
-    if (w->sample_count < FB_SAMPLES && is_sampled(tag, w->sample_level)) {
+    if (w->sample_count < FB_SAMPLES && fb_window_is_sampled(tag, w->sample_level)) {
         w->sample_tag[w->sample_count] = tag;
         w->sample_visit[w->sample_count++] = visit;
     }
@@ -86,29 +80,7 @@ uint64_t fb_window_items(const struct fb_window *w)
     return (uint64_t)w->sample_count << w->sample_level;
 }
 
-/* ---- visits ---- */
-
-bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t back, uint64_t hash, uint32_t visit)
-{
-    uint32_t tag = (uint32_t)(hash >> 32);
-
-    if (is_sampled(tag, w->sample_level))
-        sample(w, tag, visit);
-    memcpy(&w->visits[w->count * FB_VISIT_BYTES], &entry, sizeof entry);
-    w->visits[w->count * FB_VISIT_BYTES + sizeof entry] = back;
-    return ++w->count == w->size;
-}
-
-void fb_window_gap(struct fb_window *w, int64_t gap_ns)
-{
-    float raw = (float)gap_ns * 1e-9F;
-    float gap = raw < 0 ? 0 : raw > GAP_MAX_S ? GAP_MAX_S : raw;
-    float off = gap - w->gap_mean_s;
-    float weight = 1.0F / (float)w->size;
-
-    w->gap_mean_s += weight * off;
-    w->gap_var_s2 = (1 - weight) * (w->gap_var_s2 + weight * off * off);
-}
+/* ---- verdicts ---- */
 
 /* The fewer returns there are, the more regular they must be: three deviations from shuffled
  * epochs. Once believed, it takes more to doubt a cycle than it took to believe in it. */
@@ -213,15 +185,12 @@ uint32_t fb_below_block(uint32_t block, uint32_t blocks)
     return block & 0x7fffffffU;
 }
 
-void fb_window_below_begin(struct fb_window *w)
+void fb_window_below_halve(struct fb_window *w)
 {
-    if (w->below_visits >= FB_BELOW_ROUND) {
-        w->below_visits /= 2;
-        w->below_whole /= 2;
-        for (unsigned i = 0; i < FB_BELOW; i++)
-            w->below[i].count /= 2;
-    }
-    w->below_visits++;
+    w->below_visits /= 2;
+    w->below_whole /= 2;
+    for (unsigned i = 0; i < FB_BELOW; i++)
+        w->below[i].count /= 2;
 }
 
 void fb_window_below_add(struct fb_window *w, uint32_t key, uint32_t visit, float share)
@@ -232,15 +201,15 @@ void fb_window_below_add(struct fb_window *w, uint32_t key, uint32_t visit, floa
     for (unsigned i = 0; i < FB_BELOW; i++) {
         struct fb_below *b = &w->below[i];
 
-        if (b->count && b->key == key) {
+        if (b->key == key && b->count) {
             if (b->visit != (uint16_t)visit && b->count < UINT8_MAX)
                 b->count++;
             b->visit = (uint16_t)visit;
             return;
         }
-        if (b->count < least->count)
-            least = b;
     }
+    for (unsigned i = 1; i < FB_BELOW; i++)
+        least = w->below[i].count < least->count ? &w->below[i] : least;
     /* What is read in few children makes room for what may be read in more. */
     if (least->count * 4 <= w->below_visits)
         *least = (struct fb_below){.key = key, .count = 1, .visit = (uint16_t)visit};

@@ -29,6 +29,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/attr.h"
 #include "stream/pattern.h"
@@ -36,8 +37,9 @@
 #define FB_SAMPLES     24
 #define FB_VISIT_BYTES 5
 #define FB_BELOW       6
-#define FB_GUESS_AT    16 /* visits */
-#define FB_BELOW_ROUND 64 /* visits after which counts are halved */
+#define FB_GUESS_AT    16       /* visits */
+#define FB_BELOW_ROUND 64       /* visits after which counts are halved */
+#define FB_GAP_MAX_S   86400.0F /* a pause of days must not outweigh everything else for good */
 
 enum fb_numbering {
     FB_NUMBER_NAME,     /* order from the name alone */
@@ -83,19 +85,55 @@ struct fb_window {
 
 static inline size_t fb_window_bytes(uint32_t size)
 {
-    return offsetof(struct fb_window, visits) + (size_t)size * FB_VISIT_BYTES;
+    return fb_align_up(offsetof(struct fb_window, visits) + (size_t)size * FB_VISIT_BYTES,
+                       _Alignof(struct fb_window));
+}
+
+/* A visit is near: the lines that it reads. */
+static inline void fb_window_prefetch(const struct fb_window *w)
+{
+    __builtin_prefetch(w);
+    __builtin_prefetch(w->sample_tag);
+    __builtin_prefetch(w->visits);
 }
 
 /* `w`: zeroed memory of fb_window_bytes(size). */
 void fb_window_init(struct fb_window *w, uint32_t size, enum fb_numbering numbering, uint8_t shift);
 
+static inline bool fb_window_is_sampled(uint32_t tag, uint8_t level)
+{
+    return (tag & ((1U << level) - 1)) == 0;
+}
+
+/* Of a sampled item. */
+void fb_window_sample(struct fb_window *w, uint32_t tag, uint32_t visit);
+
 /* A visit, the `visit`-th of the node, of the item with this hash. True when the window is full and
  * wants to be judged. */
-bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t back, uint64_t hash,
-                   uint32_t visit);
+static inline bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t back, uint64_t hash,
+                                 uint32_t visit)
+{
+    uint32_t tag = (uint32_t)(hash >> 32);
+    uint8_t *at = &w->visits[w->count * FB_VISIT_BYTES];
+
+    if (fb_window_is_sampled(tag, w->sample_level))
+        fb_window_sample(w, tag, visit);
+    memcpy(at, &entry, sizeof entry);
+    at[sizeof entry] = back;
+    return ++w->count == w->size;
+}
 
 /* The time since the access before. */
-void fb_window_gap(struct fb_window *w, int64_t gap_ns);
+static inline void fb_window_gap(struct fb_window *w, int64_t gap_ns)
+{
+    float raw = (float)gap_ns * 1e-9F;
+    float gap = raw < 0 ? 0 : raw > FB_GAP_MAX_S ? FB_GAP_MAX_S : raw;
+    float off = gap - w->gap_mean_s;
+    float weight = 1.0F / (float)w->size;
+
+    w->gap_mean_s += weight * off;
+    w->gap_var_s2 = (1 - weight) * (w->gap_var_s2 + weight * off * off);
+}
 
 /* Judges the full window and begins the next. `items`: how many there are, 0 when unknown.
  * True when the stream's pattern changed. */
@@ -113,8 +151,15 @@ uint64_t fb_window_items(const struct fb_window *w);
 /* Blocks are counted from the front, but the last two of a longer file from its end. */
 uint32_t fb_below_block(uint32_t block, uint32_t blocks);
 
+void fb_window_below_halve(struct fb_window *w);
+
 /* A visit of a child begins. */
-void fb_window_below_begin(struct fb_window *w);
+static inline void fb_window_below_begin(struct fb_window *w)
+{
+    if (w->below_visits >= FB_BELOW_ROUND)
+        fb_window_below_halve(w);
+    w->below_visits++;
+}
 
 /* In the child's visit `visit` this was read, a `share` of the child. */
 void fb_window_below_add(struct fb_window *w, uint32_t key, uint32_t visit, float share);

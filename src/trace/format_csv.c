@@ -1,12 +1,13 @@
 /*
  * Comma-separated values. Two formats:
  *
- * msr  MSR Cambridge: `timestamp(100 ns),host,disk,Read|Write,offset,size,response`, no header. The
- *      key is host, disk and offset.
+ * msr  MSR Cambridge: `timestamp(100 ns),host,disk,Read|Write,offset,size,response`. A header is
+ *      passed over. The key is host, disk and offset.
  * csv  Any other, separated by commas, semicolons or tabs. Its first line names the columns, and
  *      those called time, id (key, object, url, ...) and size are used; --columns says otherwise,
  *      by name or by number from 1, and then a first line without names is a request, too. Times
- *      are in seconds. A key that is no number stands for its 64-bit hash. Quotes mean nothing.
+ *      are in seconds. A key that is no number stands for its 64-bit hash. A field may be in double
+ *      quotes.
  */
 #include <stdlib.h>
 #include <strings.h>
@@ -19,7 +20,7 @@
 #define MSR_COLUMNS  7
 #define COLUMN_NAMES 12
 
-/* Without the blanks around it. */
+/* Without the blanks around it, and without quotes. */
 static char *trim(char *text)
 {
     size_t len;
@@ -28,7 +29,25 @@ static char *trim(char *text)
     len = strlen(text);
     while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
         text[--len] = 0;
+    if (len >= 2 && text[0] == '"' && text[len - 1] == '"') {
+        text[len - 1] = 0;
+        text++;
+    }
     return text;
+}
+
+/* The separator behind the field; NULL: it is the last. */
+static char *field_end(char *text, char separator)
+{
+    char *p = fb_trace_skip_blanks(text);
+
+    while (*p == '"') { /* a quote in quotes is written twice */
+        p = strchr(p + 1, '"');
+        if (!p)
+            return strchr(text, separator);
+        p++;
+    }
+    return strchr(p, separator);
 }
 
 /* Splits the line in place; returns how many fields it has. */
@@ -37,7 +56,7 @@ static unsigned split(char *text, char separator, char **field)
     unsigned count = 0;
 
     while (count < COLUMNS_MAX) {
-        char *end = strchr(text, separator);
+        char *end = field_end(text, separator);
 
         if (end)
             *end = 0;
@@ -70,6 +89,11 @@ static bool number(char *text, uint64_t *ret)
 
 /* ---- MSR ---- */
 
+static bool is_msr_header(char **field)
+{
+    return strcasecmp(field[0], "timestamp") == 0 && strcasecmp(field[3], "type") == 0;
+}
+
 static int line_msr(struct fb_trace *trace, char *text, struct fb_trace_request *ret,
                     const char **ret_why)
 {
@@ -85,6 +109,8 @@ static int line_msr(struct fb_trace *trace, char *text, struct fb_trace_request 
         *ret_why = "it has seven columns: timestamp,host,disk,type,offset,size,response";
         return -1;
     }
+    if (trace->line == 1 && is_msr_header(field))
+        return 0;
     if (!number(field[0], &time) || !number(field[2], &disk) || !number(field[4], &offset) ||
         !number(field[5], &size) || size > UINT32_MAX) {
         *ret_why = "timestamp, disk, offset and size are numbers, and a size is below 4 GiB";
@@ -104,8 +130,9 @@ static bool looks_like_msr(const uint8_t *head, size_t len, bool whole)
     uint64_t x;
 
     return fb_trace_head_line(head, len, whole, 0, first, sizeof first) &&
-           split(first, ',', field) == MSR_COLUMNS && number(field[0], &x) &&
-           (strcasecmp(field[3], "Read") == 0 || strcasecmp(field[3], "Write") == 0);
+           split(first, ',', field) == MSR_COLUMNS &&
+           (is_msr_header(field) || (number(field[0], &x) && (strcasecmp(field[3], "Read") == 0 ||
+                                                              strcasecmp(field[3], "Write") == 0)));
 }
 
 const struct fb_trace_format fb_trace_msr = {
@@ -153,24 +180,29 @@ static const char *asked_for(const struct fb_trace *trace, const char *what, cha
     return NULL;
 }
 
-/* The column's number, from 1, or 0: there is none. *ret_named: the line is a header. */
-static unsigned find_column(const struct fb_trace *trace, const char *what,
-                            const char *const *names, char **field, unsigned count, bool *ret_named)
+/* Its number, from 1, or 0: there is none. *ret_named: the line is a header. False: the one that is
+ * asked for is not there. */
+static bool find_column(const struct fb_trace *trace, const char *what, const char *const *names,
+                        char **field, unsigned count, unsigned *ret_column, bool *ret_named)
 {
     char buf[256];
     const char *wanted = asked_for(trace, what, buf, sizeof buf);
     uint64_t n;
 
-    if (wanted && number(buf, &n))
-        return n <= COLUMNS_MAX ? (unsigned)n : 0;
+    *ret_column = 0;
+    if (wanted && number(buf, &n)) {
+        *ret_column = n <= count ? (unsigned)n : 0;
+        return *ret_column > 0;
+    }
     for (unsigned i = 0; i < count; i++) {
         if (wanted ? strcasecmp(field[i], wanted) == 0
                    : !trace->columns && is_named(field[i], names)) {
             *ret_named = true;
-            return i + 1;
+            *ret_column = i + 1;
+            return true;
         }
     }
-    return 0;
+    return !wanted;
 }
 
 static char find_separator(const char *text)
@@ -189,9 +221,12 @@ static int find_columns(struct fb_trace *trace, char **field, unsigned count, co
 {
     bool named = false;
 
-    trace->column_time = find_column(trace, "time", time_names, field, count, &named);
-    trace->column_id = find_column(trace, "id", id_names, field, count, &named);
-    trace->column_size = find_column(trace, "size", size_names, field, count, &named);
+    if (!find_column(trace, "time", time_names, field, count, &trace->column_time, &named) ||
+        !find_column(trace, "id", id_names, field, count, &trace->column_id, &named) ||
+        !find_column(trace, "size", size_names, field, count, &trace->column_size, &named)) {
+        *ret_why = "it does not have all columns of --columns";
+        return -1;
+    }
     if (!trace->column_id) {
         *ret_why = "no column is the key; say which: --columns time=1,id=2,size=3";
         return -1;

@@ -13,6 +13,7 @@
 
 #define RAW_SIZE  (64u << 10)
 #define DATA_SIZE (1u << 20)
+#define MAGIC_MAX 10u /* bytes that tell how a file is packed */
 
 enum packing {
     PLAIN,
@@ -172,14 +173,37 @@ static int fill_zstd(struct fb_trace_input *in, struct fb_error *err)
     return 0;
 }
 
+static bool begins_with(const struct fb_trace_input *in, const char *bytes, size_t len)
+{
+    return in->raw_len >= len && memcmp(in->raw, bytes, len) == 0;
+}
+
+/* What is packed by others would be taken for a trace of bytes. */
+static int check_plain(const struct fb_trace_input *in, struct fb_error *err)
+{
+    static const struct {
+        const char *program;
+        const char *magic;
+    } others[] = {
+        {"xz", "\xfd\x37\x7a\x58\x5a"}, {"bzip2", "BZh91AY&SY"}, {"lz4", "\x04\x22\x4d\x18"}};
+
+    for (size_t i = 0; i < FB_ARRAY_SIZE(others); i++) {
+        if (begins_with(in, others[i].magic, strlen(others[i].magic)))
+            return fb_error_set(err, -EBADMSG,
+                                "%s is compressed with %s, which is not read here; unpack it "
+                                "first, as %s -dc FILE | forebay sim -",
+                                in->name, others[i].program, others[i].program);
+    }
+    return 0;
+}
+
 static int find_packing(struct fb_trace_input *in, struct fb_error *err)
 {
-    static const uint8_t zstd_magic[] = {0x28, 0xb5, 0x2f, 0xfd};
     size_t len = 0;
     int rc = 0;
 
     /* A pipe may hand out its first bytes one by one. */
-    while (in->raw_len < sizeof zstd_magic && rc == 0) {
+    while (in->raw_len < MAGIC_MAX && rc == 0) {
         rc = read_some(in, in->raw + in->raw_len, RAW_SIZE - in->raw_len, &len, err);
         if (rc || len == 0)
             break;
@@ -189,10 +213,15 @@ static int find_packing(struct fb_trace_input *in, struct fb_error *err)
     if (rc)
         return rc;
     in->packing = PLAIN;
-    if (in->raw_len >= 4 && memcmp(in->raw, zstd_magic, 4) == 0)
+    /* pzstd begins with a frame that is to be skipped. */
+    if (begins_with(in, "\x28\xb5\x2f\xfd", 4) ||
+        (in->raw_len >= 4 && (in->raw[0] & 0xf0) == 0x50 &&
+         memcmp(in->raw + 1, "\x2a\x4d\x18", 3) == 0))
         in->packing = ZSTD;
-    else if (in->raw_len >= 2 && in->raw[0] == 0x1f && in->raw[1] == 0x8b)
+    else if (begins_with(in, "\x1f\x8b", 2))
         in->packing = GZIP;
+    else
+        return check_plain(in, err);
     if (in->packing == ZSTD && !in->zstd)
         in->zstd = ZSTD_createDStream();
     if (in->packing == ZSTD && !in->zstd)

@@ -6,6 +6,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/hash.h"
 #include "base/rand.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
@@ -189,6 +190,17 @@ static void test_text(void **state)
     bad("x", "1 5 99999999999\n", 16, "seq-id-size", "32 bits");
 }
 
+static void bad_columns(const char *columns, const char *format, int rc, const char *sentence)
+{
+    struct fb_trace_options options = {.columns = columns, .format = format};
+    struct fb_error err = {""};
+    size_t count;
+
+    assert_int_equal(read_all("x", "a,b\n1,2\n", 8, &options, r, &count, &err), rc);
+    if (!strstr(err.text, sentence))
+        fail_msg("'%s' does not say '%s'", err.text, sentence);
+}
+
 static void test_csv(void **state)
 {
     struct fb_trace_options options = {.columns = "id=2,size=3"};
@@ -214,6 +226,24 @@ static void test_csv(void **state)
     options.columns = NULL;
     assert_int_equal(good("x.csv", "\n\nid\n5\n", 7, &options), 1);
     bad("x.csv", "a,b\n1,2\n", 8, NULL, "line 1 is not csv: no column is the key");
+    /* Quotes, a byte order mark, columns that say what it is; MSR's own name and header. */
+    assert_int_equal(good_text("x.csv", "\xef\xbb\xbf\"id\",\"size\"\n\"a,b\",7\n\"c\",8\n"), 2);
+    expect_request(0, fb_hash64("a,b", 3), 7, 1);
+    assert_int_equal(good_text("x", "\xef\xbb\xbfid,size\n4,7\n"), 1);
+    expect_request(0, 4, 7, 1);
+    options.columns = "id=b";
+    assert_int_equal(good("x", "a b;b\n1;2\n", 10, &options), 1);
+    expect_request(0, 2, 4096, 1);
+    bad_columns("id=b,foo=a", NULL, -EINVAL, "'foo=a' is none of time=, id= and size=");
+    bad_columns("id=b,size=c", NULL, -EBADMSG, "does not have all columns of --columns");
+    bad_columns("id=3", NULL, -EBADMSG, "does not have all columns of --columns");
+    bad_columns("id=b", "arc", -EINVAL, "not for 'arc'");
+    assert_int_equal(good_text("hm_0.csv", "Timestamp,Hostname,DiskNumber,Type,Offset,Size,"
+                                           "ResponseTime\n128166372003061629,hm,0,Read,5,6,7\n"),
+                     1);
+    expect_request(0, r[0].id, 6, 0);
+    assert_int_equal(good_text("hm_0.csv.gz", "128166372003061629,hm,0,Read,5,6,7\n"), 1);
+    expect_request(0, r[0].id, 6, 0);
     bad("x.csv", "id,size\n1,2\n3\n", 14, NULL, "line 3 is not csv: it has fewer columns");
     bad("x.csv", "id,size\n1,2x\n", 13, NULL, "line 2 is not csv: its size");
 }

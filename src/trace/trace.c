@@ -16,6 +16,13 @@ static const struct fb_trace_format *const formats[] = {
 };
 
 #define LOOK_SIZE (16u << 10)
+#define BOM       "\xef\xbb\xbf" /* some programs begin a text so */
+#define BOM_SIZE  3
+
+static bool has_bom(const uint8_t *head, size_t len)
+{
+    return len >= BOM_SIZE && memcmp(head, BOM, BOM_SIZE) == 0;
+}
 
 const char *fb_trace_format_at(size_t i, const char **ret_summary)
 {
@@ -54,27 +61,44 @@ static bool has_suffix(const char *name, const char *suffixes)
     return false;
 }
 
+static size_t named_format(const char *name)
+{
+    size_t i = 0;
+
+    while (i < FB_ARRAY_SIZE(formats) && !has_suffix(name, formats[i]->suffix))
+        i++;
+    return i;
+}
+
+/* A text that looks like a surer format than its name says is that: MSR's traces are called .csv.
+ * The name of a binary one is believed. */
 static int find_format(struct fb_trace *trace, const char *name, struct fb_error *err)
 {
     const uint8_t *head;
     size_t len;
+    size_t named = named_format(name);
+    bool binary = named < FB_ARRAY_SIZE(formats) && formats[named]->record_size > 0;
+    bool whole;
     int rc = fb_trace_input_peek(trace->in, LOOK_SIZE, &head, &len, err);
 
     if (rc)
         return rc;
     if (len == 0)
         return fb_error_set(err, -EBADMSG, "%s is empty", fb_trace_input_name(trace->in));
-    for (size_t i = 0; i < FB_ARRAY_SIZE(formats); i++) {
-        if (has_suffix(name, formats[i]->suffix)) {
+    whole = len < LOOK_SIZE;
+    if (has_bom(head, len)) {
+        head += BOM_SIZE;
+        len -= BOM_SIZE;
+    }
+    for (size_t i = 0; i < named && !binary; i++) {
+        if (formats[i]->looks_like && formats[i]->looks_like(head, len, whole)) {
             trace->format = formats[i];
             return 0;
         }
     }
-    for (size_t i = 0; i < FB_ARRAY_SIZE(formats); i++) {
-        if (formats[i]->looks_like && formats[i]->looks_like(head, len, len < LOOK_SIZE)) {
-            trace->format = formats[i];
-            return 0;
-        }
+    if (named < FB_ARRAY_SIZE(formats)) {
+        trace->format = formats[named];
+        return 0;
     }
     return fb_error_set(err, -EBADMSG,
                         "%s looks like no trace format that can be told from its first bytes; say "
@@ -94,6 +118,30 @@ static int name_format(struct fb_trace *trace, const char *format, struct fb_err
                         "there is no trace format '%.64s'; `forebay sim --help` "
                         "lists those there are",
                         format);
+}
+
+/* Columns are named for a CSV. */
+static int check_columns(const char *columns, const char *format, struct fb_error *err)
+{
+    static const char *const keys[] = {"time=", "id=", "size="};
+
+    if (format && strcmp(format, "auto") != 0 && strcasecmp(format, fb_trace_csv.name) != 0)
+        return fb_error_set(err, -EINVAL, "columns are named for --format csv, not for '%.64s'",
+                            format);
+    while (*columns) {
+        size_t len = strcspn(columns, ",");
+        bool known = false;
+
+        for (size_t i = 0; i < FB_ARRAY_SIZE(keys); i++)
+            known = known || strncmp(columns, keys[i], strlen(keys[i])) == 0;
+        if (!known)
+            return fb_error_set(err, -EINVAL,
+                                "columns: '%.*s' is none of time=, id= and size= with a name or a "
+                                "number",
+                                (int)fb_min_u64(len, 64), columns);
+        columns += len + (columns[len] == ',');
+    }
+    return 0;
 }
 
 /* ---- opening ---- */
@@ -134,13 +182,17 @@ static int read_head(struct fb_trace *trace, struct fb_error *err)
 static int start(struct fb_trace *trace, const char *name, const struct fb_trace_options *options,
                  struct fb_error *err)
 {
-    int rc;
+    int rc = options->columns ? check_columns(options->columns, options->format, err) : 0;
 
+    if (rc)
+        return rc;
     trace->line = 1;
     trace->columns = options->columns ? fb_strdup(options->columns) : NULL;
     if (options->columns && !trace->columns)
         return -ENOMEM;
-    if (options->format && strcmp(options->format, "auto") != 0)
+    if (options->columns)
+        trace->format = &fb_trace_csv;
+    else if (options->format && strcmp(options->format, "auto") != 0)
         rc = name_format(trace, options->format, err);
     else
         rc = find_format(trace, name, err);
@@ -254,6 +306,12 @@ static int next_line(struct fb_trace *trace, char line[FB_TRACE_LINE_MAX], struc
 
     if (rc || len == 0)
         return rc;
+    if (trace->line == 1 && has_bom(data, len)) {
+        fb_trace_input_skip(trace->in, BOM_SIZE);
+        rc = fb_trace_input_peek(trace->in, FB_TRACE_LINE_MAX, &data, &len, err);
+        if (rc || len == 0)
+            return rc;
+    }
     len = fb_min_u64(len, FB_TRACE_LINE_MAX);
     end = memchr(data, '\n', len);
     if (!end && len == FB_TRACE_LINE_MAX)
@@ -310,6 +368,11 @@ int fb_trace_read(struct fb_trace *trace, struct fb_trace_request *requests, siz
 const char *fb_trace_format_name(const struct fb_trace *trace)
 {
     return trace->format->name;
+}
+
+size_t fb_trace_record_size(const struct fb_trace *trace)
+{
+    return trace->format->record_size;
 }
 
 bool fb_trace_knows_next(const struct fb_trace *trace)

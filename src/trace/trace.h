@@ -34,7 +34,7 @@ struct fb_trace_request {
 
 struct fb_trace_options {
     const char *format;  /* a name out of fb_trace_format_at(), or NULL or "auto": find out */
-    const char *columns; /* for csv: "time=1,id=2,size=3" or names; NULL: by its header */
+    const char *columns; /* of a CSV: "time=1,id=2,size=3" or names; NULL: by its header */
     bool again;          /* it will be read more than once */
 };
 
@@ -59,6 +59,8 @@ FB_MUST_CHECK int fb_trace_read(struct fb_trace *trace, struct fb_trace_request 
 FB_MUST_CHECK int fb_trace_rewind(struct fb_trace *trace, struct fb_error *err);
 
 const char *fb_trace_format_name(const struct fb_trace *trace);
+/* Bytes; 0: it is text. */
+size_t fb_trace_record_size(const struct fb_trace *trace);
 bool fb_trace_knows_next(const struct fb_trace *trace);
 
 /* How much has been read, 0 to 1; negative when that is not known. */

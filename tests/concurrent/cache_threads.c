@@ -1,13 +1,13 @@
 /*
  * Sixteen threads on one cache with all tiers, doing everything a cache can be asked.
  *
- *     cache_threads READS
+ *     cache_threads READS SECONDS
  *
- * Readers share READS reads of random stretches, synchronously, by copy from DRAM, or several at a
- * time and asynchronously; meanwhile others replace files of the source, append to and truncate
- * some, evict paths, look names up anew, and tick. Every byte is checked against the version that
- * the look-up told. A read may fail in one way only: the version it was opened for is gone
- * (ESTALE).
+ * Readers share READS reads at least, and go on for SECONDS: random stretches, synchronously, by
+ * copy from DRAM, or several at a time and asynchronously; meanwhile others replace files of the
+ * source, append to and truncate some, evict paths, look names up anew, and tick. Every byte is
+ * checked against the version that the look-up told. A read may fail in one way only: the version
+ * that it was opened for is gone (ESTALE).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +42,7 @@ struct test {
     struct rig rig;
     struct dataset set;
     _Atomic int64_t reads_left;
+    int64_t until_ns;
     _Atomic uint64_t reads, stale, copies;
     _Atomic unsigned readers;
     uint32_t version[FILES]; /* each file has one thread that changes it */
@@ -154,7 +155,7 @@ static void batch_start(struct test *t, struct batch_read *b, struct fb_rand *di
     b->read.offset = fb_rand_below(dice, attr.version.size + 1);
     b->read.length = (uint32_t)fb_rand_below(dice, FB_READ_MAX);
     b->read.door = 0;
-    b->read.may_wait = false;
+    b->read.meanwhile = NULL;
     b->read.cancel = NULL;
     b->read.done = batch_done;
     b->read.arg = NULL;
@@ -224,7 +225,8 @@ static void *reader(void *arg)
 
     if (!buffer || !batch)
         die("no memory");
-    while (atomic_fetch_sub_explicit(&t->reads_left, 1, memory_order_relaxed) > 0) {
+    while (atomic_fetch_sub_explicit(&t->reads_left, 1, memory_order_relaxed) > 0 ||
+           fb_now_ns() < t->until_ns) {
         uint64_t what = fb_rand_below(&dice, 100);
 
         if (what < 50)
@@ -431,8 +433,8 @@ int main(int argc, char **argv)
     struct rig_config config = {
         .home = place, .set = &t.set, .evict = "lru", .metadata_ttl_ns = TTL_NS, .no_watch = true};
 
-    if (argc != 2 || !place)
-        die("usage: T=DIR %s READS", argv[0]);
+    if (argc != 3 || !place)
+        die("usage: T=DIR %s READS SECONDS", argv[0]);
     snprintf(source, sizeof source, "%s/source", place);
     t.set = (struct dataset){.root = source, .files = FILES};
     atomic_store(&t.reads_left, strtoll(argv[1], NULL, 10));
@@ -442,6 +444,7 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < FILES; i++)
         t.version[i] = 1;
     rig_open(&t.rig, &config);
+    t.until_ns = fb_now_ns() + strtoll(argv[2], NULL, 10) * FB_NS_PER_S;
     run_threads(&t);
     check_all(&t);
     report(&t);

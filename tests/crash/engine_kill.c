@@ -17,7 +17,7 @@
 
 #define KILLS          205u
 #define KILLS_MAX      (3 * KILLS)
-#define VERIFY_EVERY   40u
+#define VERIFY_EVERY   20u
 #define UP_PATIENCE_NS (60 * FB_NS_PER_S)
 #define POLL_NS        (200 * FB_NS_PER_US)
 

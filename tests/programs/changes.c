@@ -24,9 +24,9 @@ static const char *path(const char *name)
     return p;
 }
 
-static void show(const char *what, const char *name)
+static void show_at(const char *what, int dir, const char *name)
 {
-    int fd = open(path(name), O_RDONLY | O_CLOEXEC);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
     struct stat st = {0};
 
     if (fd < 0) {
@@ -37,6 +37,11 @@ static void show(const char *what, const char *name)
     say_bytes(what, buffer, read(fd, buffer, sizeof buffer));
     say("size", st.st_size);
     close(fd);
+}
+
+static void show(const char *what, const char *name)
+{
+    show_at(what, AT_FDCWD, path(name));
 }
 
 static void put(const char *name, int flags, const char *text)
@@ -166,6 +171,71 @@ static void directories(void)
     say("rename", rename(path("two"), path("one")));
     show("the other", "one/x");
     show("gone", "two/x");
+    /* The current directory is the same, whatever it is called. */
+    say("chdir", chdir(path("three")));
+    show_at("here", AT_FDCWD, "x");
+    say("rename", rename(path("three"), path("four")));
+    say("rename", rename(path("one"), path("three")));
+    show_at("still here", AT_FDCWD, "x");
+}
+
+static int open_dir(const char *name)
+{
+    int fd = open(path(name), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        die(name);
+    return fd;
+}
+
+/* A descriptor is of one directory, whatever that is called; a number may become another's. */
+static void by_descriptor(void)
+{
+    int four = open_dir("four"), three = open_dir("three"), number;
+
+    show_at("four", four, "x");
+    show_at("three", three, "x");
+    say("rename", rename(path("four"), path("five")));
+    say("rename", rename(path("three"), path("four")));
+    show_at("was four", four, "x");
+    show_at("was three", three, "x");
+    say("exchange", renameat2(AT_FDCWD, path("four"), AT_FDCWD, path("five"), RENAME_EXCHANGE));
+    show_at("is four again", four, "x");
+    show_at("is five", three, "x");
+    say("dup2", dup2(three, four) == four);
+    show_at("the other, at that number", four, "x");
+    number = four;
+    close(four);
+    four = open_dir("four");
+    say("the same number", four == number);
+    show_at("opened anew", four, "x");
+    close(three);
+    close(four);
+}
+
+/* Another directory of the same name is another. */
+static void removed(void)
+{
+    int old, number;
+
+    say("mkdir", mkdir(path("gone"), 0755));
+    put("gone/x", O_WRONLY | O_CREAT, "the first");
+    old = open_dir("gone");
+    say("chdir", chdir(path("gone")));
+    show_at("by descriptor", old, "x");
+    show_at("here", AT_FDCWD, "x");
+    say("unlink", unlink(path("gone/x")));
+    say("rmdir", rmdir(path("gone")));
+    say("mkdir", mkdir(path("gone"), 0755));
+    put("gone/x", O_WRONLY | O_CREAT, "the second");
+    show("the second", "gone/x");
+    show_at("by descriptor", old, "x");
+    show_at("here", AT_FDCWD, "x");
+    number = old;
+    close(old);
+    say("the same number", open_dir("gone") == number);
+    show_at("by descriptor", number, "x");
+    close(number);
 }
 
 int main(int argc, char **argv)
@@ -180,5 +250,7 @@ int main(int argc, char **argv)
     names();
     attributes();
     directories();
+    by_descriptor();
+    removed();
     return 0;
 }

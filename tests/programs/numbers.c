@@ -1,8 +1,9 @@
 /*
- * tests/programs/numbers - numbers many|few|closing DIR: descriptors by the thousand, with almost
- * no room, and programs that close what they do not know.
+ * tests/programs/numbers - numbers many|few|closing|overwriting DIR: descriptors by the thousand,
+ * with almost no room, and programs that close what they do not know, or take its number.
  */
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -32,9 +33,12 @@ static int open_data(void)
     return open(data_path, O_RDONLY | O_CLOEXEC);
 }
 
+/* Each at an offset of its own, which none of the others moves. */
 static void many(void)
 {
+    static char all[MANY + 100], other[MANY + 100];
     static int fds[MANY];
+    int good = 0;
 
     limit(MANY + 1200);
     for (int i = 0; i < MANY; i++) {
@@ -42,8 +46,15 @@ static void many(void)
         if (fds[i] < 0 || lseek(fds[i], i, SEEK_SET) != i)
             die("open");
     }
+    say_bytes("all", all, pread(fds[MANY - 1], all, sizeof all, 0));
+    for (int i = 0; i < MANY; i++)
+        good += read(fds[i], buffer, 100) == 100 && memcmp(buffer, all + i, 100) == 0;
+    for (int i = MANY - 1; i >= 0; i--)
+        good += lseek(fds[i], 0, SEEK_CUR) == i + 100;
     for (int i = 0; i < MANY; i += 299)
-        say_bytes("read", buffer, read(fds[i], buffer, 100));
+        good += pread(fds[i], other, sizeof other, 0) == sizeof other &&
+                memcmp(other, all, sizeof all) == 0;
+    say("good", good);
     for (int i = 0; i < MANY; i++)
         if (close(fds[i]) != 0)
             die("close");
@@ -128,6 +139,26 @@ static void closing(void)
     }
 }
 
+/* A lock on a file while all numbers above are taken for something else. */
+static void overwriting(void)
+{
+    int fd = open_data(), other;
+
+    limit(2048);
+    say("lock", flock(fd, LOCK_EX));
+    for (int n = fd + 1; n < 1024; n++)
+        if (dup2(0, n) != n)
+            die("dup2");
+    say("lock", flock(fd, LOCK_EX));
+    for (int n = 1023; n > fd; n--)
+        close(n);
+    other = (int)syscall(SYS_openat, AT_FDCWD, data_path, O_RDONLY | O_CLOEXEC);
+    say("locked", flock(other, LOCK_SH | LOCK_NB));
+    say_bytes("read", buffer, read(fd, buffer, 1000));
+    close(fd);
+    say("free", flock(other, LOCK_SH | LOCK_NB));
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -137,7 +168,9 @@ int main(int argc, char **argv)
         many();
     else if (strcmp(argv[1], "few") == 0)
         few();
-    else
+    else if (strcmp(argv[1], "closing") == 0)
         closing();
+    else
+        overwriting();
     return 0;
 }

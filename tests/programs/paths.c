@@ -4,6 +4,8 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -143,6 +145,33 @@ static void by_directory(const char *dir)
     close(path);
 }
 
+/* libc changes directory where nobody sees it: `same` is another file in each. */
+static int visit(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    if (type == FTW_F && strcmp(path + at->base, "same") == 0)
+        look("same");
+    return 0;
+}
+
+static void walking(const char *dir)
+{
+    char *const roots[] = {(char *)(uintptr_t)dir, NULL};
+    FTSENT *entry;
+    FTS *walk;
+
+    say("chdir", chdir(dir));
+    look("same");
+    say("nftw", nftw(dir, visit, 16, FTW_CHDIR | FTW_PHYS));
+    look("same");
+    walk = fts_open(roots, FTS_PHYSICAL, NULL);
+    while ((entry = fts_read(walk)) != NULL)
+        if (entry->fts_info == FTS_F && strcmp(entry->fts_name, "same") == 0)
+            look(entry->fts_accpath);
+    fts_close(walk);
+    look("same");
+}
+
 static void modes(const char *dir)
 {
     static const struct {
@@ -179,6 +208,7 @@ int main(int argc, char **argv)
     absolute(argv[1]);
     relative(argv[1]);
     by_directory(argv[1]);
+    walking(argv[1]);
     modes(argv[1]);
     return 0;
 }

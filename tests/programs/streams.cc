@@ -1,4 +1,5 @@
-// tests/programs/streams - streams FILE: C++ streams, as libstdc++ has them.
+// tests/programs/streams - streams FILE [stdin]: C++ streams, as libstdc++ has them; with `stdin`
+// also the standard one, which libc opens the file itself for.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
     std::cout << "none " << std::ifstream("/nowhere/at/all").is_open() << "\n";
 
     // Standard input, when it is a file of the data set.
-    if (std::freopen(argv[1], "r", stdin)) {
+    if (argc > 2 && std::freopen(argv[1], "r", stdin)) {
         int n = 0;
         std::cin >> n;
         std::cout << "cin " << n << "\n";

@@ -94,8 +94,17 @@ static void own(unsigned *seed, unsigned char *buffer)
         fail("close", copy);
 }
 
+static off_t place_of(const unsigned char *bytes)
+{
+    uint64_t word;
+
+    memcpy(&word, bytes, sizeof word);
+    return (off_t)((word * 0xf1de83e19937733dULL - 1) * 8);
+}
+
 static void common(unsigned *seed, unsigned char *buffer)
 {
+    struct iovec iov[3] = {{buffer, 40}, {buffer + 40, 8}, {buffer + 48, 1000}};
     int fd = shared[next_random(seed) % SHARED];
     off_t at = next_random(seed) % (unsigned)size;
     ssize_t n = pread(fd, buffer, PIECE, at);
@@ -103,10 +112,17 @@ static void common(unsigned *seed, unsigned char *buffer)
     if (n < 0)
         fail("shared pread", fd);
     verify("shared pread", buffer, n, at);
-    n = read(shared[0], buffer, 777);
+    n = read(shared[0], buffer, 776);
     if (n < 0)
         fail("shared read", fd);
     atomic_fetch_add(&taken, n);
+    /* Every read is of whole words, and a word tells where it lies. */
+    n = readv(shared[0], iov, 3);
+    if (n < 0)
+        fail("shared readv", fd);
+    atomic_fetch_add(&taken, n);
+    if (n >= 8)
+        verify("shared readv", buffer, n, place_of(buffer));
 }
 
 static void handler(int number)

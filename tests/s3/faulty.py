@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """tests/s3/faulty.py - an S3 server that misbehaves as it is told.
 
-    faulty.py [--port N] [--tls CERTIFICATE KEY]    prints `port N` and serves until it is killed
+    faulty.py [--host H] [--port N] [--tls CERTIFICATE KEY]    prints `port N`; serves until killed
 
 It speaks as much S3 as a file system wants (GET with ranges and conditions, HEAD, ListObjectsV2,
 PUT, COPY, multipart uploads, DELETE), in path style or as BUCKET.localhost, and the instance
@@ -19,6 +19,7 @@ there), each time in so many as `one_in` says. What it does:
     reset: N, close: N            N bytes of the body, then the connection ends badly, or well
     length: N                     Content-Length is off by N
     etag, range                   other values of ETag and Content-Range
+    add: {NAME: VALUE}            more headers
     flip: N                       the byte at N of the body is another
     whole                         the range is not looked at
     chunked                       in chunks, without Content-Length
@@ -26,6 +27,7 @@ there), each time in so many as `one_in` says. What it does:
     replace: TEXT                 the object has this body once the answer is on its way
 """
 import argparse
+import base64
 import hashlib
 import json
 import os
@@ -96,13 +98,14 @@ class Rules:
 class Server(Service):
     """Adds rules and the record of requests; one for all connections."""
 
-    def __init__(self, port, tls):
+    def __init__(self, host, port, tls):
         super().__init__()
         self.rules = Rules()
         self.log = []
         self.busy = 0
         self.tls = tls
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, port), family=family, backlog=512)
 
     def serve(self):
         while True:
@@ -136,6 +139,10 @@ class Server(Service):
             if name not in ("keys", "region", "skew_s", "metadata"):
                 raise ValueError(name)
             setattr(self, name, value)
+
+    def tell_object(self, what):
+        self.make_bucket(what["bucket"]).put(what["key"].encode(), Object(
+            base64.b64decode(what["body"]), etag=what["etag"], headers=what["headers"]))
 
     def tell_large(self, what):
         pattern = Pattern(what["seed"])
@@ -249,6 +256,7 @@ class Connection:
             headers.pop("content-range", None)
         if "etag" in rule:
             headers["etag"] = rule["etag"]
+        headers.update(rule.get("add", {}))
         if "range" in rule and "content-range" in headers:
             headers["content-range"] = rule["range"]
         if answer.status not in (204, 304):
@@ -327,6 +335,7 @@ class Connection:
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"))
     options = parser.parse_args()
@@ -337,7 +346,7 @@ def main():
     threading.stack_size(1 << 18)
     os.environ["TZ"] = "UTC"
     time.tzset()
-    server = Server(options.port, tls)
+    server = Server(options.host, options.port, tls)
     print("port", server.listener.getsockname()[1], flush=True)
     server.serve()
 

@@ -2,6 +2,8 @@
 
 NAME_MAX = 255
 
+LONGEST = b"/".join([b"z" * 204] * 5)  # 1,024 bytes
+
 # Keys that a naive client gets wrong: in the signature, in the listing, or in the tree.
 NASTY = [
     b"plain", b"with space", b" ", b"trailing ", b"a+b", b"a=b", b"a&b;c", b"x!*'()~-_.", b"%41",
@@ -9,7 +11,7 @@ NASTY = [
     b"new\nline", b"caf\xc3\xa9/\xe6\x97\xa5\xe6\x9c\xac.txt", b"\xf0\x9f\x8c\x8a",
     b"d/e/f/g/h/deep", b"k" * 255, b"l" * 255 + b"/" + b"m" * 255, b".hidden", b"..dots", b"...",
     b"dir with space/+plus", b"d/e/", b"marker/", b"marker/nested/", b"clash", b"clash/b",
-    b"clash2/b", b"clash2",
+    b"clash2/b", b"clash2", LONGEST,
 ]
 # Keys that are no path.
 UNSEEN = [

@@ -49,6 +49,7 @@ ms_bind_port_max = {osd_last}
 run_dir = {folder}/run
 crash_dir = {folder}/run
 admin_socket =
+{quiet}
 log_file = {folder}/log/$name.log
 log_to_stderr = false
 mon_cluster_log_file = {folder}/log/cluster.log
@@ -71,9 +72,16 @@ osd_pool_default_pg_autoscale_mode = off
 rgw_data = {folder}/rgw
 rgw_dynamic_resharding = false
 [client.rgw]
-rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
+rgw_frontends = beast endpoint=127.0.0.1:{port} {also} tcp_nodelay=1
 {extra}
 """
+
+
+# Ceph keeps its last ten thousand lines of debugging in memory, ready for a crash; who wants speed
+# switches that off, as its manuals advise.
+QUIET = ("asok", "auth", "context", "crush", "filer", "finisher", "heartbeatmap", "lockdep", "mon",
+         "monc", "ms", "none", "objclass", "objecter", "optracker", "osd", "perfcounter", "rados",
+         "rgw", "rgw_sync", "throttle", "timer", "tp")
 
 
 class Failed(Exception):
@@ -110,10 +118,12 @@ class Radosgw:
     secret_key = "SKTEST0123456789"
     region = "default"
 
-    def __init__(self, folder, store_bytes=4 << 30, **settings):
+    def __init__(self, folder, store_bytes=4 << 30, also=None, **settings):
+        """`also`: another address of this machine's to answer at, at the same port."""
         self.folder = os.path.abspath(folder)
         self.config = os.path.join(self.folder, "ceph.conf")
         self.store_bytes = store_bytes
+        self.also = also
         self.settings = settings
         self.port = None
 
@@ -169,6 +179,8 @@ class Radosgw:
                 fsid=fsid, monitor=monitor, folder=self.folder, port=first,
                 osd_first=first + 3, osd_last=first + PORTS_A_SERVER - 1,
                 store_bytes=self.store_bytes,
+                also=f"endpoint={self.also}:{first}" if self.also else "",
+                quiet="\n".join(f"debug_{name} = 0/0" for name in QUIET),
                 extra="\n".join(f"{name} = {value}" for name, value in self.settings.items())))
         with open(self.path("port"), "w", encoding="ascii") as f:
             f.write(str(first))

@@ -11,6 +11,7 @@ bash (tests/lib.sh); it begins with
 and finds rig.T, its private directory, and rig.FOREBAY. Whatever it leaves mounted or running is
 tools/run-test's to end. cases() runs functions one after the other and says which one it is.
 """
+import base64
 import contextlib
 import errno
 import hashlib
@@ -71,9 +72,9 @@ def raises(names, action, *args):
         action(*args)
     except OSError as error:
         got = errno.errorcode.get(error.errno, str(error.errno))
-        expect(got in names.split(), f"{args}: {got}, expected {names}")
+        expect(got in names.split(), f"{args!r:.300}: {got}, expected {names}")
         return got
-    raise Failure(f"{args}: succeeded, expected {names}")
+    raise Failure(f"{args!r:.300}: succeeded, expected {names}")
 
 
 @contextlib.contextmanager
@@ -261,20 +262,21 @@ class Faulty:
     secret_key = "SKFAULTY0123456789abcdefghijklmnopqrstuv"
     region = "default"
 
-    def __init__(self, tls=None):
-        command = [sys.executable, os.path.join(HERE, "faulty.py")]
+    def __init__(self, tls=None, host="127.0.0.1"):
+        command = [sys.executable, os.path.join(HERE, "faulty.py"), "--host", host]
         if tls:
             command += ["--tls", *tls]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         text=True)
         self.port = int(self.process.stdout.readline().split()[1])
         self.scheme = "https" if tls else "http"
+        self.host = "localhost" if tls else f"[{host}]" if ":" in host else host
         self.tls = tls
         self.connection = None
 
     @property
     def endpoint(self):
-        return f"{self.scheme}://{'localhost' if self.tls else '127.0.0.1'}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     def environment(self):
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
@@ -290,7 +292,7 @@ class Faulty:
                     "localhost", self.port, timeout=LIMIT_S,
                     context=ssl.create_default_context(cafile=self.tls[0]))
             else:
-                self.connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                self.connection = http.client.HTTPConnection(self.host.strip("[]"), self.port,
                                                              timeout=LIMIT_S)
         self.connection.request("POST", "/-/" + what, body=json.dumps(body))
         answer = self.connection.getresponse()
@@ -313,6 +315,11 @@ class Faulty:
         """Requests so far, or since they were last forgotten, whose fields have these values."""
         return [r for r in self.tell("log", forget)
                 if all(r[name] == value for name, value in match.items())]
+
+    def put(self, bucket, key, body, etag=None, **headers):
+        """An object as some servers have them: another ETag, more headers."""
+        self.tell("object", {"bucket": bucket, "key": key, "etag": etag, "headers": headers,
+                             "body": base64.b64encode(body).decode()})
 
     def large(self, bucket, key, size, seed=1):
         self.tell("large", {"bucket": bucket, "key": key, "size": size, "seed": seed})

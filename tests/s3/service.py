@@ -18,6 +18,7 @@ import s3
 from store import Bucket, Object
 
 SKEW_S = 900
+GATE = "/gate/s3"  # what may stand before all paths, as behind a gateway
 CODES = {
     301: "PermanentRedirect", 304: "NotModified", 400: "InvalidRequest", 403: "AccessDenied",
     404: "NoSuchKey", 405: "MethodNotAllowed", 412: "PreconditionFailed", 416: "InvalidRange",
@@ -66,6 +67,8 @@ class Request:
         host = self.headers.get("host", "").partition(":")[0]
         self.bucket_host = host.endswith(".localhost")
         path = self.path
+        if path.startswith(GATE + "/"):
+            path = path[len(GATE):]
         if self.bucket_host:
             path = "/" + host[:-len(".localhost")] + path
         bucket, _, key = path[1:].partition("/")
@@ -292,7 +295,7 @@ class Service:
         if start >= end:
             raise Refused(416, headers={"content-range": f"bytes */{what.size}"})
         headers["content-range"] = f"bytes {start}-{end - 1}/{what.size}"
-        return Answer(206, headers, size=end - start,
+        return Answer(206, headers | what.headers, size=end - start,
                       read=lambda a, b: what.read(start + a, start + b))
 
     def on_put(self, request, bucket):

@@ -1,4 +1,4 @@
-"""learned_daemon.py make KEYS [long] | compare FOREBAY - what learned_daemon runs in Python."""
+"""learned_daemon.py make KEYS [long] | scrape | compare FOREBAY - the Python of learned_daemon."""
 import array
 import json
 import os
@@ -6,6 +6,7 @@ import random
 import struct
 import subprocess
 import sys
+import urllib.request
 
 OBJECTS = 6000
 REQUESTS = 24000
@@ -28,7 +29,7 @@ def made():
 
 def real():
     """The first requests of a real trace, where it is."""
-    path = os.path.join(os.environ.get("FOREBAY_TRACES", ""), TRACE)
+    path = os.path.join(os.environ["FOREBAY_TRACES"], TRACE)
     out = subprocess.run(["zstd", "-dc", path], check=True, stdout=subprocess.PIPE).stdout
     keys, numbers = [], {}
     for line in out.decode().splitlines():
@@ -47,6 +48,18 @@ def make(path, how):
     with open(path, "wb") as f:
         keys.tofile(f)
     print(max(keys) + 1)
+
+
+def scrape():
+    """What it costs is in /metrics."""
+    with open("status", encoding="utf-8") as f:
+        where = json.load(f)["daemons"][0]["metrics_address"]
+    with urllib.request.urlopen(f"http://{where}/metrics", timeout=60) as reply:
+        lines = reply.read().decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    for name in ("trainings", "training_microseconds", "rankings", "ranking_microseconds"):
+        if float(values[f"forebay_{name}_total"]) <= 0:
+            sys.exit(f"/metrics has no {name}")
 
 
 def simulate(forebay, policy, size):
@@ -82,5 +95,7 @@ def compare(forebay):
 
 if sys.argv[1] == "make":
     make(sys.argv[2], sys.argv[3:])
+elif sys.argv[1] == "scrape":
+    scrape()
 else:
     compare(sys.argv[2])

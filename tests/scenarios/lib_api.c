@@ -434,28 +434,38 @@ static void wait_for(pid_t pid)
     assert_int_equal(status, 0);
 }
 
-static void the_dead_pin_nothing(void **state)
+/* Pins all that may be, says so, and waits; with a child of its own that never does anything, but
+ * has all of its descriptors. The child's number, or its own. */
+static void pin_and_wait(int out, bool with_child)
+{
+    static struct forebay_pin *pins[PINS];
+    static const void *data[PINS];
+    pid_t who = getpid();
+
+    pin_all(connected(), pins, data);
+    if (with_child)
+        who = fork();
+    if (who > 0 && write(out, &who, sizeof who) != sizeof who)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static void expect_dead_pin_nothing(bool with_child)
 {
     static struct forebay_pin *pins[PINS];
     static const void *data[PINS];
     struct forebay *fb;
     unsigned shared = 0;
     int status, fds[2];
-    char go;
-    pid_t pid;
+    pid_t pid, silent;
 
-    (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) {
-        fb = connected();
-        pin_all(fb, pins, data);
-        go = write(fds[1], "x", 1) == 1;
-        pause();
-        _exit(go);
-    }
-    assert_int_equal(read(fds[0], &go, 1), 1);
+    if (pid == 0)
+        pin_and_wait(fds[1], with_child);
+    assert_int_equal(read(fds[0], &silent, sizeof silent), sizeof silent);
     /* Everything that may be pinned is. */
     fb = connected();
     assert_int_equal(pin_all(fb, pins, data), 0);
@@ -463,7 +473,7 @@ static void the_dead_pin_nothing(void **state)
         forebay_release(pins[i]);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    for (int i = 0; i < 30 && shared == 0; i++) {
+    for (int i = 0; i < WAITS && shared == 0; i++) {
         usleep(100000);
         shared = pin_all(fb, pins, data);
         expect_pins(data);
@@ -471,9 +481,23 @@ static void the_dead_pin_nothing(void **state)
             forebay_release(pins[k]);
     }
     assert_true(shared > 0);
+    if (with_child)
+        assert_int_equal(kill(silent, SIGKILL), 0); /* it was there all the time */
     forebay_disconnect(fb);
     close(fds[0]);
     close(fds[1]);
+}
+
+static void the_dead_pin_nothing(void **state)
+{
+    (void)state;
+    expect_dead_pin_nothing(false);
+}
+
+static void nor_do_their_children(void **state)
+{
+    (void)state;
+    expect_dead_pin_nothing(true);
 }
 
 /* In a child: what it inherits works, and nothing it does takes anything from its parent. */
@@ -644,6 +668,7 @@ int main(void)
         cmocka_unit_test(acquires),
         cmocka_unit_test(a_quarter_at_most),
         cmocka_unit_test(the_dead_pin_nothing),
+        cmocka_unit_test(nor_do_their_children),
         cmocka_unit_test(forks),
         cmocka_unit_test(two_connections),
         cmocka_unit_test(threads),

@@ -289,7 +289,7 @@ def described():
 
 
 def found():
-    """The flags, found in what the first worker of a real loader has read."""
+    """The flags, found in what one worker of a real loader has read, the first or another."""
     folder = os.path.join(TOP, "found")
     for i in range(600):
         touch(f"{folder}/c{i % 3}/{i * 7919 % 1000:03}-{i}.{'txt' if i % 4 == 0 else 'png'}")
@@ -300,17 +300,19 @@ def found():
         sampler = DistributedSampler(dataset, 5, 3, seed=1234)
         sampler.set_epoch(2)
         loader = DataLoader(dataset, 8, sampler=sampler, num_workers=2)
-        reads = [path for n, (paths, _) in enumerate(loader) if n % 2 == 0 for path in paths]
-        log = os.path.join(TOP, "reads")
-        with open(log, "w", encoding="utf-8") as f:
-            f.write("".join(path + "\n" for path in reads))
-        out = subprocess.run([FOREBAY, "plan", folder, "--find", log], stdout=subprocess.PIPE,
-                             check=True).stdout.decode()
-        want = f"--order {order} --sampler torch-distributed --seed 1236 --world 5 --rank 3 "
-        want += "--batch 8 --workers 2\n"
-        assert out == want, (out, want)
-        got = plan(folder, *out.split(), "--worker", 0)
-        compare("found", [f"0 {os.path.relpath(path, folder)}" for path in reads], got)
+        batches = [paths for paths, _ in loader]
+        for worker in range(2):
+            reads = [path for paths in batches[worker::2] for path in paths]
+            log = os.path.join(TOP, "reads")
+            with open(log, "w", encoding="utf-8") as f:
+                f.write("".join(path + "\n" for path in reads))
+            out = subprocess.run([FOREBAY, "plan", folder, "--find", log], stdout=subprocess.PIPE,
+                                 check=True).stdout.decode()
+            want = f"--order {order} --sampler torch-distributed --seed 1236 --world 5 --rank 3 "
+            want += "--batch 8 --workers 2\n"
+            assert out == want, (out, want)
+            got = plan(folder, *out.split(), "--worker", worker)
+            compare("found", [f"0 {os.path.relpath(path, folder)}" for path in reads], got)
 
 
 def large():

@@ -51,6 +51,7 @@ same()
 {
     local status=0 got=0
     "$@" >"$T/want" 2>"$T/want.err" <"$INPUT" || status=$?
+    [ $status -lt 126 ] || fail "it does not run: status $status: $*: $(tail -5 "$T/want.err")"
     with "$@" >"$T/got" 2>"$T/got.err" <"$INPUT" || got=$?
     same_as "cold: $*" $status $got
     got=0

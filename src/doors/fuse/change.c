@@ -40,7 +40,7 @@ static void change_done(struct fb_source_job *job)
     fb_interruptible(change->req, NULL);
     change->answer(change, job);
     if (change->bytes > 0)
-        atomic_fetch_sub_explicit(&mount->bytes_taken, change->bytes, memory_order_relaxed);
+        fb_bytes_give(mount, change->bytes);
     fb_source_job_put(job);
     fb_handle_put(change->held);
     fb_request_free(mount, change);
@@ -64,8 +64,10 @@ void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool 
     struct fb_mount *mount = change->mount;
     int64_t patience_ns = fb_volume_timeout_ns(mount->volume);
 
-    if (lengthy && patience_ns < FB_FUSE_LONG_NS)
+    if (lengthy && patience_ns < FB_FUSE_LONG_NS) {
+        job->doubt_ns = patience_ns;
         patience_ns = FB_FUSE_LONG_NS;
+    }
     change->answer = answer;
     change->asked = moment(change, job);
     fb_interruptible(change->req, &change->interrupted);

@@ -4,8 +4,9 @@
  * A program that opens a small file and reads it sends LOOKUP, waits, then sends READ, and only
  * then would the disk begin to work. Under a lone reader (lone.c) it begins at LOOKUP:
  *
- *     reader      open ────────────┐     ┌─ read ─────────────────────┐     ┌─ has the bytes
- *     our thread       LOOKUP, reply ─ the item, from disk, verified ─ READ, reply
+ *     reader      open ────────┐      ┌─ read ──────────────────┐     ┌─ has the bytes
+ *     our thread       LOOKUP ─ reply ─ wait for it, verify it ─ READ, reply
+ *     disk                    └─ the item ──────────┘
  *
  * READ finds its bytes in memory, or waits in the kernel until they are. Nobody else is kept
  * waiting: there is nobody else. The bytes are dropped when the next request is for something else,
@@ -85,7 +86,8 @@ static void read_done(struct fb_read *read)
         end(mount);
 }
 
-void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller)
+void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
+                     struct fb_meanwhile *reply)
 {
     struct fb_early *e = &mount->early;
 
@@ -102,7 +104,7 @@ void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_call
     e->read.offset = 0;
     e->read.length = FB_READ_MAX;
     e->read.door = FB_DOOR_FUSE;
-    e->read.may_wait = true;
+    e->read.meanwhile = reply;
     e->read.early = true;
     e->read.cancel = NULL;
     e->read.done = read_done;

@@ -59,9 +59,10 @@
 #define FB_FUSE_STOP_WAIT_NS   (5 * 1000000000LL) /* beyond the requests' own deadlines */
 #define FB_FUSE_LIVE_BUCKETS   1024u
 #define FB_FUSE_CLAIMS_MAX     64u
+#define FB_FUSE_INQUIRIES_MAX  8u
 #define FB_FUSE_CLAIM_NS       (60 * 1000000000LL) /* who was killed does not come back */
 #define FB_FUSE_WRITE_MAX      (1u << 20)
-#define FB_FUSE_BYTES_MAX      (64u * FB_FUSE_WRITE_MAX) /* being written; no more is taken in */
+#define FB_FUSE_BYTES_MIN      (8u * FB_FUSE_WRITE_MAX) /* being written, whatever others write */
 #define FB_FUSE_COPY_MAX       (64u << 10) /* a smaller write is copied rather than taken over */
 #define FB_FUSE_LONG_NS        (600 * 1000000000LL) /* for what may take an object store long */
 
@@ -182,6 +183,7 @@ struct fb_mount {
     _Atomic unsigned running;  /* threads in their loop */
     _Atomic bool stopping;     /* by fb_mount_stop() */
     _Atomic uint32_t requests; /* under way */
+    _Atomic uint64_t bytes;    /* of those that pass the cache by */
     struct fb_linger linger;
     struct fb_lone lone;
     struct fb_early early;
@@ -193,9 +195,9 @@ struct fb_mount {
     struct fb_list handles; /* open for writing, likewise */
     struct fb_list claims;  /* oldest first; also under lives_lock */
     _Atomic unsigned claim_count;
-    _Atomic uint64_t live_count;  /* nodes */
-    _Atomic uint64_t bytes_taken; /* of writes, and reads of live nodes, under way */
-    /* Directories whose listing the kernel may have cached: id << 32 | hash of the version. */
+    _Atomic uint64_t live_count; /* nodes */
+    _Atomic unsigned inquiries;  /* under way: see op_sync.c */
+    /* Directories whose listing the kernel may have cached: hashes of id and version. */
     _Atomic uint64_t dir_marks[FB_FUSE_DIR_MARKS];
 };
 
@@ -360,7 +362,7 @@ struct fb_change {
  * NULL, when there is no memory. */
 FB_MUST_CHECK struct fb_change *fb_change_new(fuse_req_t req, enum fb_source_op op,
                                               const char *path, struct fb_source_job **ret_job);
-/* `lengthy`: has FB_FUSE_LONG_NS. */
+/* `lengthy`: has FB_FUSE_LONG_NS, while the source is there. */
 void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool lengthy,
                       void (*answer)(struct fb_change *change, struct fb_source_job *job));
 /* Path of a name in a directory. Replies by itself; false then. */
@@ -379,7 +381,10 @@ void fb_reply_live_attr(fuse_req_t req, const struct fb_attr *attr);
 /* Puts what was written into the cache's tables, for handles that are direct. */
 void fb_publish(struct fb_change *change, const struct fb_source_job *job);
 
-/* Bytes of a request's data; takes memory over where it can. NULL without memory. */
+/* Bytes of a request that passes the cache by are counted while it is under way. */
+void fb_bytes_take(struct fb_mount *mount, size_t bytes);
+void fb_bytes_give(struct fb_mount *mount, size_t bytes);
+/* Bytes of a request's data, counted; takes memory over where it can. NULL without memory. */
 FB_MUST_CHECK void *fb_session_take(struct fb_mount *mount, const char *data, size_t size,
                                     char **ret_data);
 
@@ -488,9 +493,10 @@ void fb_lone_close(struct fb_mount *mount);
 
 /* ---- early.c ---- */
 
-/* LOOKUP of a regular file has been answered, by a thread that takes requests in. The caller holds
- * a reference. */
-void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller);
+/* LOOKUP of a regular file, by a thread that takes requests in; the caller holds a reference.
+ * Where the file is read, `reply` is run first; else it is left to the caller. */
+void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
+                     struct fb_meanwhile *reply);
 /* READ; true: it has been answered. */
 FB_MUST_CHECK bool fb_early_read(struct fb_mount *mount, fuse_req_t req, uint32_t file, size_t size,
                                  uint64_t offset);

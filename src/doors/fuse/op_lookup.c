@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
@@ -60,21 +61,12 @@ static void reply_entry(struct lookup_request *r)
         fb_files_unref(mount->files, id, 1);
 }
 
-static void lookup_done(struct fb_lookup *lookup)
+/* Answers, and frees the request. */
+static void reply(struct lookup_request *r)
 {
-    struct lookup_request *r = FB_CONTAINER_OF(lookup, struct lookup_request, lookup);
     struct fb_mount *mount = r->mount;
+    struct fb_lookup *lookup = &r->lookup;
 
-    struct fb_caller caller = lookup->caller;
-    uint32_t file = FB_FILE_NONE;
-
-    fb_interruptible(r->req, NULL);
-    /* In the thread that took it in: nobody there is kept waiting. */
-    if (lookup->result == 0 && S_ISREG(lookup->attr.mode) &&
-        pthread_equal(r->thread, pthread_self())) {
-        file = lookup->file;
-        fb_files_ref(mount->files, file, 1);
-    }
     if (lookup->result == 0)
         reply_entry(r);
     else if (lookup->result == -ENOENT)
@@ -84,10 +76,39 @@ static void lookup_done(struct fb_lookup *lookup)
     if (lookup->result == -ENOMEM)
         fb_notifier_shed(mount->notifier, true);
     fb_request_free(mount, r);
-    if (file != FB_FILE_NONE) {
-        fb_early_lookup(mount, file, &caller);
+}
+
+struct late_reply {
+    struct fb_meanwhile meanwhile;
+    struct lookup_request *request; /* NULL: answered */
+};
+
+static void reply_meanwhile(struct fb_meanwhile *self)
+{
+    struct late_reply *late = FB_CONTAINER_OF(self, struct late_reply, meanwhile);
+
+    reply(fb_steal(late->request));
+}
+
+static void lookup_done(struct fb_lookup *lookup)
+{
+    struct lookup_request *r = FB_CONTAINER_OF(lookup, struct lookup_request, lookup);
+    struct fb_mount *mount = r->mount;
+    struct late_reply late = {.meanwhile.run = reply_meanwhile, .request = r};
+
+    fb_interruptible(r->req, NULL);
+    /* In the thread that took it in: nobody there is kept waiting. */
+    if (lookup->result == 0 && S_ISREG(lookup->attr.mode) &&
+        pthread_equal(r->thread, pthread_self())) {
+        struct fb_caller caller = lookup->caller;
+        uint32_t file = lookup->file;
+
+        fb_files_ref(mount->files, file, 1);
+        fb_early_lookup(mount, file, &caller, &late.meanwhile);
         fb_files_unref(mount->files, file, 1);
     }
+    if (late.request)
+        reply(late.request);
 }
 
 /* ---- names of live nodes ---- */

@@ -6,8 +6,9 @@
  * source's directory is opened by the first READDIR that comes.
  *
  * The kernel keeps a listing while the directory's version stays the same. Which version a listing
- * was made from is remembered in a table of fixed size: what falls out of it is listed once more. A
- * version that has not settled keeps no listing: a file could come and the version not change.
+ * was made from is remembered, as 64 bits, in a table of fixed size: what falls out of it is listed
+ * once more. A version that has not settled keeps no listing: a file could come and the version not
+ * change.
  */
 #include <errno.h>
 
@@ -74,8 +75,7 @@ static void reply_open(struct fb_mount *mount, fuse_req_t req, fuse_ino_t ino, b
 /* True when the kernel's listing, if it has one, is of this very version. */
 static bool same_version(struct fb_mount *mount, uint32_t id, const struct fb_version *version)
 {
-    uint64_t hash = fb_hash64(version, sizeof *version);
-    uint64_t mark = (uint64_t)id << 32 | (hash >> 32);
+    uint64_t mark = fb_hash64(version, sizeof *version) ^ fb_mix64(id);
     _Atomic uint64_t *at = &mount->dir_marks[fb_mix64(id) % FB_FUSE_DIR_MARKS];
 
     /* Relaxed: the word is all there is. */

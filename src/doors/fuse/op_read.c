@@ -13,6 +13,8 @@ struct read_request {
     struct fb_read read;
 };
 
+static struct fb_meanwhile nothing_else;
+
 static void reply_bytes(fuse_req_t req, const struct fb_read *read)
 {
     struct iovec iov[FB_READ_PIECES];
@@ -98,7 +100,8 @@ void fb_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
     r->read.length = (uint32_t)size;
     r->read.door = FB_DOOR_FUSE;
     /* Alone, nobody waits behind this thread. Relaxed: a hint. */
-    r->read.may_wait = atomic_load_explicit(&mount->requests, memory_order_relaxed) <= 1;
+    r->read.meanwhile =
+        atomic_load_explicit(&mount->requests, memory_order_relaxed) <= 1 ? &nothing_else : NULL;
     r->read.early = false;
     r->read.done = read_done;
     r->read.arg = NULL;

@@ -15,6 +15,7 @@
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/thread.h"
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
@@ -43,32 +44,82 @@ static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t fla
     fb_change_submit(change, job, lengthy, committed);
 }
 
+/* ---- FLUSH ---- */
+
+/* What is written to it is meant, and this is who opened it. */
+static bool is_meant(const struct fb_handle *handle, uint32_t task)
+{
+    return atomic_load_explicit(&handle->written, memory_order_relaxed) &&
+           fb_task_process(task) == handle->process;
+}
+
 /* A close that may not be meant is, when it is the last one; the kernel does not say. */
-static bool is_alone(const struct fb_handle *handle, uint32_t task)
+static bool is_alone(const struct fb_handle *handle)
 {
     char buf[FB_PATH_MAX];
-    const char *path, *slash;
+    const char *path = fb_node_path(handle->mount, handle->id, buf, NULL);
+    const char *slash = path ? strrchr(path, '/') : NULL;
 
-    if (atomic_load_explicit(&handle->written, memory_order_relaxed) &&
-        fb_task_process(task) == handle->process)
-        return false; /* meant in any case */
-    path = fb_node_path(handle->mount, handle->id, buf, NULL);
-    slash = path ? strrchr(path, '/') : NULL;
     return path && !fb_tasks_have_open(slash ? slash + 1 : path);
+}
+
+/* A FLUSH whose caller may be the last: all that is open on this machine is looked at. */
+struct inquiry {
+    struct fb_mount *mount;
+    fuse_req_t req;
+    struct fuse_file_info fi;
+};
+
+static void flush_direct(fuse_req_t req, const struct fuse_file_info *fi, bool alone)
+{
+    commit(req, fi, FB_COMMIT_FLUSH | (alone ? FB_COMMIT_ALONE : 0), true);
+}
+
+static void *inquire(void *arg)
+{
+    struct inquiry *inquiry = arg;
+    struct fb_mount *mount = inquiry->mount;
+
+    flush_direct(inquiry->req, &inquiry->fi, is_alone(fb_handle_of(&inquiry->fi)));
+    atomic_fetch_sub_explicit(&mount->inquiries, 1, memory_order_relaxed);
+    fb_request_free(mount, inquiry);
+    return NULL;
+}
+
+/* In a thread of its own, as it may take a tenth of a second; where there are many, in this one.
+ * The mount waits for its requests, so the thread is left to itself. */
+static void flush_inquiring(fuse_req_t req, const struct fuse_file_info *fi)
+{
+    struct fb_mount *mount = fb_mount_of(req);
+    struct inquiry *inquiry = NULL;
+
+    if (atomic_fetch_add_explicit(&mount->inquiries, 1, memory_order_relaxed) <
+        FB_FUSE_INQUIRIES_MAX)
+        inquiry = fb_request_new(mount, sizeof *inquiry);
+    if (inquiry) {
+        *inquiry = (struct inquiry){.mount = mount, .req = req, .fi = *fi};
+        if (fb_thread_start_detached("fb-inquiry", inquire, inquiry) == 0)
+            return;
+        fb_request_free(mount, inquiry);
+    }
+    atomic_fetch_sub_explicit(&mount->inquiries, 1, memory_order_relaxed);
+    flush_direct(req, fi, is_alone(fb_handle_of(fi)));
 }
 
 void fb_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     const struct fb_handle *handle = fb_handle_of(fi);
     uint32_t task = fb_caller_of(req).pid;
-    bool unheard = handle && !handle->direct && fb_task_is_exiting(task);
-    bool alone = handle && handle->direct && is_alone(handle, task);
 
     (void)ino;
     if (!handle && fb_mount_of(req)->no_open && fb_mount_of(req)->config.read_only)
         fuse_reply_err(req, ENOSYS);
+    else if (!handle || !handle->direct)
+        commit(req, fi, FB_COMMIT_FLUSH, !handle || !fb_task_is_exiting(task));
+    else if (is_meant(handle, task))
+        flush_direct(req, fi, false);
     else
-        commit(req, fi, FB_COMMIT_FLUSH | (alone ? FB_COMMIT_ALONE : 0), !unheard);
+        flush_inquiring(req, fi);
 }
 
 void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

@@ -99,7 +99,7 @@ static void live_read_done(struct fb_source_job *job)
         fuse_reply_err(r->req, -rc);
     else
         fuse_reply_buf(r->req, job->memory, job->bytes);
-    atomic_fetch_sub_explicit(&mount->bytes_taken, r->size, memory_order_relaxed);
+    fb_bytes_give(mount, r->size);
     fb_source_job_put(job);
     fb_handle_put(r->handle);
     fb_request_free(mount, r);
@@ -138,7 +138,7 @@ void fb_live_read(fuse_req_t req, uint32_t id, size_t size, off_t off, struct fb
     job->offset = (uint64_t)off;
     job->iov[0] = (struct iovec){.iov_base = job->memory, .iov_len = size};
     job->iov_count = 1;
-    atomic_fetch_add_explicit(&mount->bytes_taken, size, memory_order_relaxed);
+    fb_bytes_take(mount, size);
     fb_interruptible(req, &r->interrupted);
     fb_job_submit(mount, job, &caller, &r->interrupted, live_read_done, r);
 }

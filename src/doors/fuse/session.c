@@ -207,11 +207,34 @@ int fb_session_open(struct fb_mount *mount, struct fb_error *err)
 
 /* ---- taking requests in ---- */
 
+void fb_bytes_take(struct fb_mount *mount, size_t bytes)
+{
+    atomic_fetch_add_explicit(&mount->bytes, bytes, memory_order_relaxed);
+    fb_cache_door_take(mount->cache, bytes);
+}
+
+void fb_bytes_give(struct fb_mount *mount, size_t bytes)
+{
+    atomic_fetch_sub_explicit(&mount->bytes, bytes, memory_order_relaxed);
+    fb_cache_door_give(mount->cache, bytes);
+}
+
+/* Relaxed: limits, a few more do no harm. */
+static bool has_enough(struct fb_mount *mount)
+{
+    if (atomic_load_explicit(&mount->stopping, memory_order_relaxed))
+        return false;
+    if (atomic_load_explicit(&mount->requests, memory_order_relaxed) >= FB_FUSE_REQUESTS_MAX)
+        return true;
+    /* What others have under way, perhaps to a source that hangs, does not hold this one up. */
+    return atomic_load_explicit(&mount->bytes, memory_order_relaxed) >= FB_FUSE_BYTES_MIN &&
+           fb_cache_door_full(mount->cache);
+}
+
+/* Requests end by their deadlines at the latest. */
 static void throttle(struct fb_mount *mount)
 {
-    /* Relaxed: limits, a few more do no harm. Requests end by their deadlines at the latest. */
-    while (atomic_load_explicit(&mount->requests, memory_order_relaxed) >= FB_FUSE_REQUESTS_MAX ||
-           atomic_load_explicit(&mount->bytes_taken, memory_order_relaxed) >= FB_FUSE_BYTES_MAX)
+    while (has_enough(mount))
         fb_sleep_ns(POLL_NS);
 }
 
@@ -234,7 +257,7 @@ void *fb_session_take(struct fb_mount *mount, const char *data, size_t size, cha
         memcpy(memory, data, size);
         *ret_data = memory;
     }
-    atomic_fetch_add_explicit(&mount->bytes_taken, size, memory_order_relaxed);
+    fb_bytes_take(mount, size);
     return memory;
 }
 

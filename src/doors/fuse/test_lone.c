@@ -161,13 +161,14 @@ static void look_ups_score(void **state)
 {
     struct fb_mount *mount = *state;
     struct fb_caller caller = {.pid = 7};
+    struct fb_meanwhile nothing_else = {NULL};
     int best;
 
     for (uint32_t file = 1; file < 1000; file++)
-        fb_early_lookup(mount, file, &caller);
+        fb_early_lookup(mount, file, &caller, &nothing_else);
     assert_int_equal(mount->early.score, 0);
     for (uint32_t file = 1; file < 1000; file++) {
-        fb_early_lookup(mount, file, &caller);
+        fb_early_lookup(mount, file, &caller, &nothing_else);
         assert_false(fb_early_read(mount, NULL, file, 100, 0));
         assert_false(fb_early_read(mount, NULL, file, 100, 100));
     }
@@ -175,7 +176,7 @@ static void look_ups_score(void **state)
     assert_in_range(best, 1, 100);
     /* Each of these is one too many: few are needed. */
     for (uint32_t file = 1; file < 4; file++)
-        fb_early_lookup(mount, file, &caller);
+        fb_early_lookup(mount, file, &caller, &nothing_else);
     assert_int_equal(mount->early.score, 0);
 }
 

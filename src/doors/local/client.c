@@ -3,9 +3,11 @@
  * daemon reads it as one reads what a stranger wrote.
  *
  * Hazards: a client stores a segment's number into one of its slots, then looks at the segment's
- * generation; the store turns the generation odd, then asks here. Both are sequentially consistent,
- * so one of the two sees the other. Slots beyond the client's credits are believed all the same:
- * the client that lies harms its own user's cache only, and its death ends it.
+ * generation; the store turns the generation odd, then asks here. Each has a full fence between the
+ * two, so one of them sees the other. Slots beyond the client's credits are believed all the same:
+ * the client that lies harms its own user's cache only, and its death ends it: that of the process
+ * that said HELLO. Its connection may live on in a child that never notices (fork() copies
+ * descriptors); the pins do not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +48,7 @@ static void client_unref(struct fb_local_client *client)
         return;
     if (client->area)
         munmap(client->area, fb_client_area_bytes());
+    fb_closep(&client->pidfd);
     free(client);
 }
 
@@ -65,9 +68,10 @@ static struct fb_local_client *find(struct fb_local *local, uint32_t pid)
     return NULL;
 }
 
-struct fb_local_client *fb_local_client_get(struct fb_local *local, uint32_t pid, uint32_t uid,
-                                            bool want_area, int *ret_fd)
+struct fb_local_client *fb_local_client_get(const struct fb_local_conn *conn, bool want_area,
+                                            int *ret_fd)
 {
+    struct fb_local *local = conn->local;
     struct fb_local_client *fresh = fb_alloc(sizeof *fresh), *client;
     bool room;
 
@@ -77,15 +81,17 @@ struct fb_local_client *fb_local_client_get(struct fb_local *local, uint32_t pid
     fb_mutex_lock(&local->clients_lock);
     room = want_area && local->area_count < fb_cache_clients_max(local->cache);
     fb_mutex_unlock(&local->clients_lock);
-    *fresh = (struct fb_local_client){.pid = pid, .uid = uid};
+    *fresh = (struct fb_local_client){.pid = conn->pid, .uid = conn->uid, .pidfd = -1};
     atomic_init(&fresh->refs, 2); /* the list's and the connection's */
     if (room)
         *ret_fd = make_area(fresh);
+    if (fresh->area)
+        fresh->pidfd = fb_local_peer_pidfd(conn);
 
     fb_mutex_lock(&local->clients_lock);
     /* One who asks for an area gets a new one, also when a connection from before an exec still
      * stands for the old image of the process. */
-    client = want_area ? NULL : find(local, pid);
+    client = want_area ? NULL : find(local, conn->pid);
     if (client) {
         atomic_fetch_add_explicit(&client->refs, 1, memory_order_relaxed);
     } else {
@@ -150,7 +156,7 @@ uint32_t fb_local_client_credit(struct fb_local *local, struct fb_local_client *
     if (!client->area)
         return 0;
     fb_mutex_lock(&local->clients_lock);
-    granted = (uint32_t)fb_min_u64(asked, local->credits);
+    granted = client->gone ? 0 : (uint32_t)fb_min_u64(asked, local->credits);
     granted = (uint32_t)fb_min_u64(granted, FB_CLIENT_HAZARDS - client->credits);
     local->credits -= granted;
     client->credits += granted;
@@ -177,6 +183,8 @@ bool fb_local_held(void *arg, uint32_t segment)
             held = atomic_load_explicit(&c->area->hazards[i], memory_order_relaxed) == segment + 1;
     }
     fb_mutex_unlock(&local->clients_lock);
+    /* Whoever let go has read what it read. */
+    atomic_thread_fence(memory_order_acquire);
     return held;
 }
 
@@ -235,6 +243,18 @@ static unsigned take_clients(struct fb_local *local, struct fb_local_client **re
     }
     fb_mutex_unlock(&local->clients_lock);
     return count;
+}
+
+/* Nobody reads any more through what a dead process has pinned. */
+static void end_dead(struct fb_local *local, struct fb_local_client *client)
+{
+    if (client->pidfd < 0 || !fb_local_peer_gone(client->pidfd))
+        return;
+    fb_mutex_lock(&local->clients_lock);
+    client->gone = true;
+    local->credits += client->credits;
+    client->credits = 0;
+    fb_mutex_unlock(&local->clients_lock);
 }
 
 /* Those whose last connection had closed before their records were looked at. */
@@ -304,6 +324,7 @@ bool fb_local_tick(void *arg)
         if (!rests)
             take_records(local, clients[i], now_ns);
         count_hits(local, clients[i]);
+        end_dead(local, clients[i]);
         client_unref(clients[i]);
     }
     expire(local, now_ns);

@@ -249,6 +249,7 @@ static void conn_open(struct fb_local *local, int fd, const struct ucred *peer)
     conn->fd = fd;
     conn->area_fd = -1;
     conn->uid = peer->uid;
+    conn->gid = peer->gid;
     conn->pid = (uint32_t)peer->pid;
     conn->epoll = local->epolls[thread];
     fb_list_init(&conn->link);

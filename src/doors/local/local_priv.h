@@ -3,6 +3,7 @@
  *
  *     local.c     life, the list of roots, threads
  *     client.c    processes: their areas, hazards, credits, access records
+ *     peer.c      who is at the other end
  *     conn.c      connections: bytes in, bytes out
  *     requests.c  what is asked
  *
@@ -52,6 +53,8 @@ struct fb_local_client {
     uint32_t pid;
     uint32_t uid;
     uint32_t credits;            /* DRAM segments it may pin; clients_lock */
+    bool gone;                   /* though a child of it keeps the connection; clients_lock */
+    int pidfd;                   /* of the process, if it has an area; -1: unknown */
     struct fb_client_area *area; /* NULL: none */
     /* The hook's: what was counted up to now. */
     struct fb_access_reader reader;
@@ -69,6 +72,7 @@ struct fb_local_conn {
     int fd;
     int epoll;
     uint32_t uid;
+    uint32_t gid;
     uint32_t pid;
     struct fb_local_client *client; /* NULL before HELLO */
     /* in */
@@ -154,13 +158,21 @@ FB_MUST_CHECK void *fb_local_welcome(struct fb_local *local, const struct fb_loc
 
 /* The process behind a connection; a new one gets an area when `want_area` and there is room, and
  * *ret_fd is then its descriptor, else -1. NULL without memory. */
-struct fb_local_client *fb_local_client_get(struct fb_local *local, uint32_t pid, uint32_t uid,
-                                            bool want_area, int *ret_fd);
+struct fb_local_client *fb_local_client_get(const struct fb_local_conn *conn, bool want_area,
+                                            int *ret_fd);
 void fb_local_client_put(struct fb_local *local, struct fb_local_client *client);
 uint32_t fb_local_client_credit(struct fb_local *local, struct fb_local_client *client,
                                 uint32_t asked);
 bool fb_local_held(void *arg, uint32_t segment); /* the store's guard */
 bool fb_local_tick(void *arg);                   /* the cache's hook */
+
+/* ---- peer.c ---- */
+
+/* Of the process that made the connection; -1: none to be had. */
+int fb_local_peer_pidfd(const struct fb_local_conn *conn);
+bool fb_local_peer_gone(int pidfd);
+/* It could open whatever the daemon can. */
+bool fb_local_peer_fits(const struct fb_local_conn *conn);
 
 /* ---- conn.c ---- */
 

@@ -47,7 +47,11 @@ static void hello(struct fb_local_conn *conn)
         fail(conn, -EALREADY);
         return;
     }
-    conn->client = fb_local_client_get(local, conn->pid, conn->uid, memory, &area);
+    if (!fb_local_peer_fits(conn)) {
+        fail(conn, -EACCES);
+        return;
+    }
+    conn->client = fb_local_client_get(conn, memory, &area);
     conn->payload = conn->client ? fb_local_welcome(local, conn->client, &bytes) : NULL;
     if (!conn->payload) {
         if (conn->client && area >= 0)

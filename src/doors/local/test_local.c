@@ -5,7 +5,10 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -361,24 +365,93 @@ static void pins_are_limited(void **state)
     close(c);
 }
 
-static void another_user_is_refused(void **state)
+/* ---- strangers ---- */
+
+static bool as_it_is(void)
+{
+    return true;
+}
+
+static bool become_another_user(void)
+{
+    return setresuid(65534, 65534, 65534) == 0;
+}
+
+static bool leave_the_groups(void)
+{
+    gid_t other = 54321;
+
+    return setgroups(1, &other) == 0;
+}
+
+static bool change_the_group(void)
+{
+    return setresgid(54321, 54321, 54321) == 0;
+}
+
+/* Still root, but files of others that are closed to it stay closed. */
+static bool give_up_reading(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+    if (syscall(SYS_capget, &head, caps) != 0)
+        return false;
+    caps[0].effective &= ~(1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    return syscall(SYS_capset, &head, caps) == 0;
+}
+
+/* All capabilities, over nobody. */
+static bool enter_a_namespace(void)
+{
+    return unshare(CLONE_NEWUSER) == 0;
+}
+
+/* Machines forbid it, or have none. */
+static bool has_namespaces(void)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(enter_a_namespace() ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+/* A process that changes who it is, then says HELLO: what the door answers. */
+static bool is_welcome(const struct world *w, bool (*change)(void))
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        int fd = change() ? dial(w) : -1;
+
+        _exit(fd < 0 ? 2 : hello(fd));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status) == 1;
+}
+
+/* Whoever cannot read what the daemon reads gets nothing of it. */
+static void strangers_are_refused(void **state)
 {
     struct world *w = *state;
-    int status;
-    pid_t pid;
 
+    assert_true(is_welcome(w, as_it_is));
     if (geteuid() != 0)
         skip();
     assert_int_equal(chmod(w->dir, 0755), 0);
     assert_int_equal(chmod(w->socket, 0777), 0);
-    pid = fork();
-    if (pid == 0) {
-        int fd = setresuid(65534, 65534, 65534) == 0 ? dial(w) : -1;
-
-        _exit(fd >= 0 && !hello(fd) ? 0 : 1);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    assert_false(is_welcome(w, become_another_user));
+    assert_false(is_welcome(w, leave_the_groups));
+    assert_false(is_welcome(w, change_the_group));
+    assert_false(is_welcome(w, give_up_reading));
+    if (has_namespaces())
+        assert_false(is_welcome(w, enter_a_namespace));
+    assert_true(is_welcome(w, as_it_is));
     assert_serves(w);
 }
 
@@ -407,14 +480,52 @@ static void deaf_clients_hold_nobody_up(void **state)
     assert_true(eventually(nobody_there, w));
 }
 
+/* ---- memory ---- */
+
+static void expect_unwritable(int fd)
+{
+    char path[64];
+    void *map;
+    int again;
+
+    assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    assert_int_equal(~fcntl(fd, F_GET_SEALS) &
+                         (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL),
+                     0);
+    assert_true(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    /* Whoever has it may open it anew for writing, and has nothing of it. */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    again = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(again >= 0);
+    map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0);
+    assert_true(map == MAP_FAILED);
+    assert_int_equal(pwrite(again, "x", 1, 0), -1);
+    assert_int_equal(ftruncate(again, 0), -1);
+    close(again);
+    map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
+    munmap(map, 4096);
+}
+
+static void memory_cannot_be_written_to(void **state)
+{
+    struct world *w = *state;
+
+    expect_unwritable(w->local->tables_fd);
+    assert_true(w->local->dram_fd >= 0);
+    expect_unwritable(w->local->dram_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(memory_cannot_be_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(rules_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(garbage_is_survived, setup, teardown),
         cmocka_unit_test_setup_teardown(scribbled_areas_are_survived, setup, teardown),
         cmocka_unit_test_setup_teardown(pins_are_limited, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_user_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(strangers_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(deaf_clients_hold_nobody_up, setup, teardown),
     };
 

@@ -27,11 +27,6 @@ static const char *roots[FB_CLIENT_ROOTS_MAX];
 static unsigned root_count; /* 0: the daemon knows */
 static char root_bytes[ROOTS_BYTES];
 
-/* The current directory; its length is 0 while it is unknown, odd versions are being written. */
-static _Atomic uint32_t cwd_version;
-static char cwd[FB_CLIENT_FILE_PATH];
-static size_t cwd_bytes; /* with its final zero; 0 while it is unknown */
-
 /* ---- beginning ---- */
 
 static void take_roots(const char *list)
@@ -113,54 +108,39 @@ static bool may_be_ours(const char *path)
     return s && fb_client_place(s, path) != NULL;
 }
 
-/* ---- the current directory ---- */
-
-void fb_pl_cwd_changed(void)
+bool fb_pl_apart(const char *dir)
 {
-    atomic_fetch_add(&cwd_version, 2);
-    cwd_bytes = 0;
-}
-
-static bool get_cwd(char ret[FB_CLIENT_FILE_PATH])
-{
-    uint32_t version = atomic_load_explicit(&cwd_version, memory_order_acquire);
-
-    if ((version & 1) == 0) {
-        size_t bytes = cwd_bytes;
-
-        if (bytes <= sizeof cwd)
-            memcpy(ret, cwd, bytes);
-        atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&cwd_version, memory_order_relaxed) == version && bytes > 0)
-            return true;
-    }
-    if (fb_sys(SYS_getcwd, ret, FB_CLIENT_FILE_PATH, 0, 0) <= 0 || ret[0] != '/')
-        return false;
-    /* One who writes; others do without. */
-    if ((version & 1) == 0 && atomic_compare_exchange_strong(&cwd_version, &version, version + 1)) {
-        cwd_bytes = strlen(ret) + 1;
-        memcpy(cwd, ret, cwd_bytes);
-        atomic_fetch_add(&cwd_version, 1);
-    }
-    return true;
+    for (unsigned i = 0; i < root_count; i++)
+        if (below(dir, roots[i]) || below(roots[i], strcmp(dir, "/") == 0 ? "" : dir))
+            return false;
+    return root_count > 0;
 }
 
 /* ---- paths ---- */
-
-static bool is_plain(const char *path)
-{
-    return !strstr(path, "//") && !strstr(path, "/.") && path[strlen(path) - 1] != '/';
-}
 
 bool fb_pl_elsewhere(const char *path)
 {
     return path && path[0] == '/' && (!fb_pl_on() || !may_be_ours(path));
 }
 
-bool fb_pl_stranger(const char *path)
+/* A `..` behind a name may lead below a root all the same: then the kernel goes there, which is
+ * right, and not worth a look at every path. */
+bool fb_pl_outside(int dir, const char *path)
 {
-    return !atomic_load_explicit(&fb_pl_active, memory_order_relaxed) && path && path[0] == '/' &&
-           (!fb_pl_on() || !may_be_ours(path));
+    if (!path || path[0] == '.' || path[0] == '\0')
+        return false;
+    if (path[0] == '/')
+        return !fb_pl_on() || !may_be_ours(path);
+    return !fb_pl_on() || (dir == AT_FDCWD ? fb_pl_far() : fb_pl_slot(dir) != FB_PL_DIRECTORY);
+}
+
+bool fb_pl_stranger(int dir, const char *path, int flags)
+{
+    if (atomic_load_explicit(&fb_pl_active, memory_order_relaxed) || !path)
+        return false;
+    if (fb_likely(path[0] == '/'))
+        return !fb_pl_on() || !may_be_ours(path);
+    return (flags & ~FB_PL_SERVABLE) == 0 && fb_pl_outside(dir, path);
 }
 
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
@@ -168,20 +148,11 @@ bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])
     if (path[0] == '\0' || !fb_pl_on() || fb_pl_vforked)
         return false;
     if (path[0] == '/') {
-        size_t len;
-
         if (!may_be_ours(path))
             return false;
-        len = strlen(path);
-        if (len < FB_CLIENT_FILE_PATH && is_plain(path)) {
-            memcpy(ret_path, path, len + 1);
-            return true;
-        }
         ret_path[0] = '\0';
-    } else if (dir == AT_FDCWD) {
-        if (!get_cwd(ret_path))
-            return false;
-    } else if (fb_pl_slot(dir) != FB_PL_DIRECTORY || !fb_client_path_of(dir, ret_path)) {
+    } else if ((dir != AT_FDCWD && fb_pl_slot(dir) != FB_PL_DIRECTORY) ||
+               !fb_pl_dir_path(dir, ret_path)) {
         return false;
     }
     return fb_client_append(ret_path, path) && may_be_ours(ret_path);

@@ -3,6 +3,7 @@
  * daemon's sources from shared memory.
  *
  *     paths.c     which paths are ours
+ *     dirs.c      where directories are that paths are relative to
  *     virtual.c   paths that stand for a bucket
  *     table.c     descriptors that stand for cached files
  *     real.c      cached files that become real ones
@@ -50,13 +51,29 @@
 #define FB_PL_WINDOWS      64         /* of them at a time */
 #define FB_PL_COPY_MAX     (1u << 30) /* bytes of a cached file that become a memfd */
 
-/* The function of that name that would have been called without us. */
-void *fb_pl_real(_Atomic(void *) *cached, const char *name);
+/* Flags with which a file can be served; O_RDONLY is 0. */
+#define FB_PL_SERVABLE \
+ (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_LARGEFILE | O_NOATIME | O_NOFOLLOW | O_SYNC)
 
-#define FB_REAL(name)                       \
- ({                                         \
-static _Atomic(void *) cached_;                 \
-(__typeof__(&name))fb_pl_real(&cached_, #name); \
+/* A function that would have been called without us. All of them lie in one section, as in an
+ * array (hence size and alignment), which needs no work when the library is loaded: no pointers. */
+struct fb_pl_symbol {
+    _Atomic(void *) function; /* NULL: not looked for yet */
+    char name[FB_CACHELINE - sizeof(void *)];
+} FB_ALIGNED(FB_CACHELINE);
+
+static_assert(sizeof(struct fb_pl_symbol) == FB_CACHELINE, "no gaps between them");
+
+void *fb_pl_real(struct fb_pl_symbol *symbol);
+/* Looks for all of them. */
+void fb_pl_find_all(void);
+
+#define FB_PL_LISTED __attribute__((section("fb_pl_symbols"), used))
+
+#define FB_REAL(name)                                        \
+ ({                                                          \
+static struct fb_pl_symbol symbol_ FB_PL_LISTED = {NULL, #name}; \
+(__typeof__(&name))fb_pl_real(&symbol_);                         \
  })
 
 /* ---- files ---- */
@@ -72,7 +89,7 @@ enum fb_pl_kind {
 
 struct fb_pl_file {
     _Atomic uint32_t refs; /* descriptors, and calls under way */
-    uint32_t next_free;
+    _Atomic uint32_t next_free;
     _Atomic uint32_t used;
     uint8_t kind;
     int flags; /* of open() */
@@ -88,6 +105,7 @@ struct fb_pl_file {
     uint64_t window_at;
     uint32_t window_bytes;
     struct fb_client_file file;
+    char path[FB_CLIENT_FILE_PATH]; /* absolute and clean: file.full, or what is written */
 };
 
 /* ---- table.c ---- */
@@ -131,6 +149,9 @@ int fb_pl_install(struct fb_pl_file *f, int lowest, bool cloexec);
 /* A descriptor the kernel has just made: whatever the table says of that number is old. */
 void fb_pl_fresh(int fd);
 void fb_pl_mark(int fd, uint32_t slot);
+/* A descriptor of a directory: where that is is found out at once, since files may be named by it.
+ */
+void fb_pl_mark_dir(int fd);
 /* A real descriptor whose writes are to be noticed. */
 void fb_pl_watch(int fd, struct fb_pl_file *f);
 /* One more descriptor of the same file. -1 lowest: exactly `to` (dup2). */
@@ -179,8 +200,13 @@ extern _Thread_local bool fb_pl_vforked;
 
 /* The absolute, clean path of what open(dir, path) names, if it may be below a root. */
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
-/* Nothing of this process was ever ours, and this path is not either: quick. */
-bool fb_pl_stranger(const char *path);
+/* Nothing of this process was ever ours, and what is opened is not either: quick. Of writers and
+ * directories that are opened by relative names the whole path has to be known. */
+bool fb_pl_stranger(int dir, const char *path, int flags);
+/* A path that is not ours, told without a look at the way to it; false: perhaps. */
+bool fb_pl_outside(int dir, const char *path);
+/* A directory neither below nor above any root. */
+bool fb_pl_apart(const char *dir);
 /* An absolute path that is not ours. */
 bool fb_pl_elsewhere(const char *path);
 /* The same as fb_pl_path(), all symbolic links resolved (by the kernel). */
@@ -189,9 +215,20 @@ bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
 bool fb_pl_path_of(int fd, char ret_path[FB_CLIENT_FILE_PATH]);
 /* The same for a name that need not exist: links on the way to it are resolved, not itself. */
 bool fb_pl_exact_name(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);
-void fb_pl_cwd_changed(void);
 /* Whether the library works in this process. */
 bool fb_pl_on(void);
+
+/* ---- dirs.c ---- */
+
+/* The path of a directory, AT_FDCWD or a descriptor whose slot is FB_PL_DIRECTORY. */
+bool fb_pl_dir_path(int dir, char ret_path[FB_CLIENT_FILE_PATH]);
+/* It is another one from now on. */
+void fb_pl_dir_forget(int dir);
+/* This program has moved or removed something that may be a directory. */
+void fb_pl_dirs_moved(void);
+void fb_pl_dirs_in_child(void);
+/* The current directory is far from all roots, or was lately. */
+bool fb_pl_far(void);
 
 /* ---- virtual.c ---- */
 

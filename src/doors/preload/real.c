@@ -68,8 +68,7 @@ int fb_pl_real_fd(struct fb_pl_file *f)
         if (fd >= 0)
             return fd;
     }
-    fd = fb_pl_open_there(f->file.full,
-                          (f->flags & (O_NONBLOCK | O_NOATIME)) | O_RDONLY | O_CLOEXEC);
+    fd = fb_pl_open_there(f->path, (f->flags & (O_NONBLOCK | O_NOATIME)) | O_RDONLY | O_CLOEXEC);
     /* Of a file nobody has looked at yet, any version will do. */
     if (fd >= 0 && (atomic_load(&f->used) == 0 || same_version(f, fd)))
         return fd;
@@ -88,7 +87,7 @@ int fb_pl_shadow(struct fb_pl_file *f)
 
     if (shadow >= 0)
         return shadow;
-    shadow = fb_pl_open_there(f->file.full, O_RDONLY | O_CLOEXEC);
+    shadow = fb_pl_open_there(f->path, O_RDONLY | O_CLOEXEC);
     if (shadow < 0)
         return shadow;
     shadow = fb_pl_own(shadow);
@@ -260,6 +259,7 @@ void fb_pl_in_child(void)
     int high = atomic_load(&fb_pl_highest);
 
     fb_client_forked(&fb_pl_client);
+    fb_pl_dirs_in_child();
     for (int fd = 0; fd <= high; fd++) {
         uint32_t slot = fb_pl_slot(fd);
 

@@ -31,19 +31,32 @@ static _Atomic uint64_t pool_free; /* low half: place + 1 of the first; high hal
 static _Atomic int placeholder = -1;
 static _Atomic bool handles_fork;
 
-void *fb_pl_real(_Atomic(void *) *cached, const char *name)
+void *fb_pl_real(struct fb_pl_symbol *symbol)
 {
     /* Relaxed: the function it leads to was there before we were. */
-    void *f = atomic_load_explicit(cached, memory_order_relaxed);
+    void *f = atomic_load_explicit(&symbol->function, memory_order_relaxed);
 
     if (fb_unlikely(!f)) {
         int saved = errno;
 
-        f = dlsym(RTLD_NEXT, name);
+        f = dlsym(RTLD_NEXT, symbol->name);
         errno = saved;
-        atomic_store_explicit(cached, f, memory_order_relaxed);
+        atomic_store_explicit(&symbol->function, f, memory_order_relaxed);
     }
     return f;
+}
+
+/* The section's ends, which the linker knows. */
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
+extern struct fb_pl_symbol __start_fb_pl_symbols[] __attribute__((visibility("hidden")));
+extern struct fb_pl_symbol __stop_fb_pl_symbols[] __attribute__((visibility("hidden")));
+
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+void fb_pl_find_all(void)
+{
+    for (struct fb_pl_symbol *s = __start_fb_pl_symbols; s < __stop_fb_pl_symbols; s++)
+        (void)fb_pl_real(s);
 }
 
 /* ---- the pool ---- */
@@ -74,7 +87,8 @@ static struct fb_pl_file *pool_take(void)
         return NULL;
     while ((uint32_t)head != 0) {
         struct fb_pl_file *f = &p[(uint32_t)head - 1];
-        uint64_t next = ((head >> 32) + 1) << 32 | f->next_free;
+        uint64_t next =
+            ((head >> 32) + 1) << 32 | atomic_load_explicit(&f->next_free, memory_order_relaxed);
 
         if (atomic_compare_exchange_weak(&pool_free, &head, next))
             return f;
@@ -97,7 +111,7 @@ static void pool_give(struct fb_pl_file *f)
     uint64_t head = atomic_load(&pool_free), mine;
 
     do {
-        f->next_free = (uint32_t)head;
+        atomic_store_explicit(&f->next_free, (uint32_t)head, memory_order_relaxed);
         mine = ((head >> 32) + 1) << 32 | fb_pl_place(f);
     } while (!atomic_compare_exchange_weak(&pool_free, &head, mine));
 }
@@ -130,7 +144,7 @@ void fb_pl_put(struct fb_pl_file *f)
     if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (f->kind == FB_PL_WRITER) {
-        fb_client_forget(&fb_pl_client, f->file.full);
+        fb_client_forget(&fb_pl_client, f->path);
         atomic_fetch_sub(&fb_pl_writers, 1);
     }
     if (f->window) {
@@ -193,6 +207,8 @@ static uint32_t swap(int fd, uint32_t slot)
             old = atomic_load_explicit(&fb_pl_slots[fd], memory_order_acquire);
         } else if (atomic_compare_exchange_weak_explicit(
                        &fb_pl_slots[fd], &old, slot, memory_order_acq_rel, memory_order_acquire)) {
+            if (fb_unlikely(old == FB_PL_DIRECTORY || slot == FB_PL_DIRECTORY))
+                fb_pl_dir_forget(fd);
             return old;
         }
     }
@@ -211,6 +227,14 @@ void fb_pl_mark(int fd, uint32_t slot)
     old = file_of(swap(fd, slot));
     if (old)
         fb_pl_put(old);
+}
+
+void fb_pl_mark_dir(int fd)
+{
+    char path[FB_CLIENT_FILE_PATH];
+
+    fb_pl_mark(fd, FB_PL_DIRECTORY);
+    (void)fb_pl_dir_path(fd, path);
 }
 
 /* The placeholder itself was closed past us when its number comes back. */
@@ -251,22 +275,47 @@ bool fb_pl_writes_to(const char *path)
     for (int fd = 0; fd <= high && !is; fd++) {
         struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
 
-        is = f && f->kind == FB_PL_WRITER && strcmp(f->file.full, path) == 0;
+        is = f && f->kind == FB_PL_WRITER && strcmp(f->path, path) == 0;
         if (f)
             fb_pl_put(f);
     }
     return is;
 }
 
+/* What stands beside a cached file goes to another number, with its offset and locks. */
+static void make_way(int fd)
+{
+    int high = atomic_load(&fb_pl_highest);
+    int to = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, fd);
+
+    if (to < 0)
+        to = fb_sys_fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (to < 0)
+        return;
+    fb_pl_mark(to, FB_PL_OWN);
+    for (int i = 0; i <= high; i++) {
+        struct fb_pl_file *f = fb_pl_is_ours(i) ? fb_pl_get(i) : NULL;
+        int64_t moved = FB_PL_MOVED + fd;
+        int shadow = fd;
+
+        if (!f)
+            continue;
+        (void)atomic_compare_exchange_strong(&f->shadow, &shadow, to);
+        (void)atomic_compare_exchange_strong(&f->offset, &moved, FB_PL_MOVED + to);
+        fb_pl_put(f);
+    }
+}
+
 void fb_pl_overwriting(int fd)
 {
     int own = fd;
 
-    if (fb_pl_vforked)
+    if (fb_pl_vforked || fd < 0)
         return;
+    if (fb_unlikely(fb_pl_slot(fd) == FB_PL_OWN))
+        make_way(fd);
     /* Our sockets are looked at before each use; the placeholder is not. */
-    if (fd >= 0)
-        (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
+    (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
 }
 
 /* ---- descriptors of our own ---- */

@@ -72,16 +72,15 @@ static void forget_below(const char *path)
     struct fb_session *s = fb_client_session(&fb_pl_client);
     const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
     char full[FB_CLIENT_FILE_PATH];
-    const _Atomic uint32_t *heads;
     const char *dir;
 
     if (!place || strlen(path) <= place->path_len + 1u)
         return;
     dir = path + place->path_len + 1;
     memcpy(full, path, place->path_len + 1u);
-    heads = (const _Atomic uint32_t *)(s->layout.base + s->layout.h.heads_offset);
     for (uint64_t i = 0; i < s->layout.h.heads; i++) {
-        uint32_t id = atomic_load_explicit(&heads[i], memory_order_acquire), next;
+        const struct fb_layout_head *head = fb_layout_head_no(&s->layout, i);
+        uint32_t id = atomic_load_explicit(&head->id, memory_order_acquire), next;
 
         for (int step = 0; id != 0 && step < FB_FILE_CHAIN_MAX; step++, id = next)
             if (is_below(&s->layout, id, place, dir, strlen(dir), full + place->path_len + 1,
@@ -96,6 +95,7 @@ static void moved(int from_dir, const char *from, int to_dir, const char *to)
     int saved = errno;
     struct stat st;
 
+    fb_pl_dirs_moved(); /* perhaps it is one that is remembered, or above one */
     if (fb_pl_vforked || (fb_pl_elsewhere(from) && fb_pl_elsewhere(to)) || !fb_pl_on())
         return;
     changed(from_dir, from);
@@ -111,21 +111,27 @@ static void moved(int from_dir, const char *from, int to_dir, const char *to)
 
 /* ---- calls ---- */
 
-#define WRAP_CHANGE(name, params, args, dir, path) \
- FB_EXPORT int name params                         \
- {                                                 \
-  struct fb_pl_way way;                            \
-  int rc;                                          \
-                                                   \
-  path = fb_pl_go(&way, dir, path);                \
-  rc = (int)fb_pl_end(&way, FB_REAL(name) args);   \
-  changed(dir, path);                              \
-  return rc;                                       \
+/* Another directory may come to a name whose directory is removed. */
+#define WRAP_REMOVE(name, params, args, dir, path, is_dir) \
+ FB_EXPORT int name params                                 \
+ {                                                         \
+  struct fb_pl_way way;                                    \
+  int rc;                                                  \
+                                                           \
+  path = fb_pl_go(&way, dir, path);                        \
+  rc = (int)fb_pl_end(&way, FB_REAL(name) args);           \
+  if (is_dir)                                              \
+   fb_pl_dirs_moved();                                     \
+  changed(dir, path);                                      \
+  return rc;                                               \
  }
 
+#define WRAP_CHANGE(name, params, args, dir, path) WRAP_REMOVE(name, params, args, dir, path, false)
+
 WRAP_CHANGE(unlink, (const char *p), (p), AT_FDCWD, p)
-WRAP_CHANGE(unlinkat, (int d, const char *p, int f), (d, p, f), d, p)
-WRAP_CHANGE(remove, (const char *p), (p), AT_FDCWD, p)
+WRAP_REMOVE(unlinkat, (int d, const char *p, int f), (d, p, f), d, p, (f & AT_REMOVEDIR) != 0)
+WRAP_REMOVE(remove, (const char *p), (p), AT_FDCWD, p, true)
+WRAP_REMOVE(rmdir, (const char *p), (p), AT_FDCWD, p, true)
 WRAP_CHANGE(truncate, (const char *p, off_t n), (p, n), AT_FDCWD, p)
 WRAP_CHANGE(truncate64, (const char *p, off64_t n), (p, n), AT_FDCWD, p)
 WRAP_CHANGE(chmod, (const char *p, mode_t m), (p, m), AT_FDCWD, p)

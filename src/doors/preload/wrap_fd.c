@@ -68,11 +68,14 @@ static int close_around(unsigned first, unsigned last)
     return rc == 0 ? 0 : -1;
 }
 
-/* With a table of its own, a thread leaves the others their descriptors: all is real before. */
+/* With a table of its own, a thread leaves the others their descriptors, and a number means two
+ * things from then on: all is real before, and nothing is cached after it. */
 FB_EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-    if ((flags & CLOSE_RANGE_UNSHARE) && !fb_pl_vforked)
+    if ((flags & CLOSE_RANGE_UNSHARE) && !fb_pl_vforked) {
+        fb_client_turn_off(&fb_pl_client);
         fb_pl_make_real_if(fb_pl_any);
+    }
     if (first > last || fb_pl_vforked || flags != 0)
         return FB_REAL(close_range)(first, last, flags);
     return close_around(first, last);
@@ -110,7 +113,7 @@ static bool is_cached(int fd)
 static int passed(int from, int fd)
 {
     if (fd >= 0 && fb_unlikely(fb_pl_slot(from) == FB_PL_DIRECTORY) && !fb_pl_vforked)
-        fb_pl_mark(fd, FB_PL_DIRECTORY);
+        fb_pl_mark_dir(fd);
     else
         fb_pl_fresh(fd);
     return fd;

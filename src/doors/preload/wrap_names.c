@@ -3,9 +3,11 @@
  * inside libc, where we do not see it: glob() gets functions of ours to look with, ftw() a function
  * that passes on what it is told.
  *
- * Where there is no virtual root all of this is libc's.
+ * Where there is no virtual root all of this is libc's; but that walks may change the current
+ * directory has to be known.
  */
 #include <dirent.h>
+#include <fts.h>
 #include <ftw.h>
 #include <glob.h>
 #include <stdlib.h>
@@ -270,6 +272,7 @@ static const char *seen_name(const char *path, char text[PATH_MAX], int *base)
   struct FTW seen = *at;                                                                          \
   char text[PATH_MAX];                                                                            \
                                                                                                   \
+  fb_pl_dir_forget(AT_FDCWD);                                                                     \
   return walk(seen_name(path, text, &seen.base), st, flag, &seen);                                \
  }                                                                                                \
  FB_EXPORT int name(const char *path, int (*walk)(const char *, const type *, int, struct FTW *), \
@@ -279,12 +282,13 @@ static const char *seen_name(const char *path, char text[PATH_MAX], int *base)
   struct fb_pl_way way;                                                                           \
   int rc;                                                                                         \
                                                                                                   \
-  if (!fb_pl_virtual)                                                                             \
+  if (!fb_pl_virtual && !(flags & FTW_CHDIR))                                                     \
    return FB_REAL(name)(path, walk, fds, flags);                                                  \
   path = fb_pl_go(&way, AT_FDCWD, path);                                                          \
   walker = (void *)walk;                                                                          \
   rc = FB_REAL(name)(path, name##_walk, fds, flags);                                              \
   walker = outer;                                                                                 \
+  fb_pl_dir_forget(AT_FDCWD);                                                                     \
   return rc == -1 ? (int)fb_pl_end(&way, rc) : rc;                                                \
  }
 
@@ -292,3 +296,22 @@ WRAP_FTW(ftw, struct stat)
 WRAP_FTW(ftw64, struct stat64)
 WRAP_NFTW(nftw, struct stat)
 WRAP_NFTW(nftw64, struct stat64)
+
+/* ---- fts ---- */
+
+/* It goes into the directories that it walks. */
+#define WRAP_FTS(type, name, params, args) \
+ FB_EXPORT type name params                \
+ {                                         \
+  type rc = FB_REAL(name) args;            \
+                                           \
+  fb_pl_dir_forget(AT_FDCWD);              \
+  return rc;                               \
+ }
+
+WRAP_FTS(FTSENT *, fts_read, (FTS * walk), (walk))
+WRAP_FTS(FTSENT64 *, fts64_read, (FTS64 * walk), (walk))
+WRAP_FTS(FTSENT *, fts_children, (FTS * walk, int options), (walk, options))
+WRAP_FTS(FTSENT64 *, fts64_children, (FTS64 * walk, int options), (walk, options))
+WRAP_FTS(int, fts_close, (FTS * walk), (walk))
+WRAP_FTS(int, fts64_close, (FTS64 * walk), (walk))

@@ -7,9 +7,6 @@
 
 #include "doors/preload/preload_priv.h"
 
-/* Flags with which a file can be served; O_RDONLY is 0. */
-#define SERVABLE (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_LARGEFILE | O_NOATIME | O_NOFOLLOW | O_SYNC)
-
 static bool is_write(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
@@ -26,47 +23,51 @@ enum {
 static _Atomic int
     reads; /* what this process may read; it never becomes another (wrap_process.c) */
 
+static uid_t own_uid; /* set before it */
+
 static int what_we_read(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
     uint32_t wide = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
 
+    own_uid = (uid_t)fb_sys(SYS_geteuid, 0, 0, 0, 0);
     if (fb_sys(SYS_capget, &head, caps, 0, 0) == 0 && (caps[0].effective & wide) != 0)
         return ANYTHING;
     return CHECKED;
 }
 
-/* The daemon, which is the same user, has seen the file, not opened it. Where the mode leaves a
- * doubt (groups, ACLs) the kernel decides. */
+/* The daemon, which is the same user, has seen the file, not opened it. An owner's bits decide for
+ * the owner, whatever else there is; where the mode leaves a doubt (groups, ACLs) the kernel does.
+ */
 static bool may_read(const struct fb_client_file *file, int flags)
 {
-    int known = atomic_load_explicit(&reads, memory_order_relaxed);
+    int known = atomic_load_explicit(&reads, memory_order_acquire);
     uint32_t mode = file->attr.mode, plain = S_IRUSR | S_IRGRP | S_IROTH;
 
     if (fb_unlikely(known == UNKNOWN)) {
         known = what_we_read();
-        atomic_store_explicit(&reads, known, memory_order_relaxed);
+        atomic_store_explicit(&reads, known, memory_order_release);
     }
     if (known == ANYTHING)
         return true;
     if (flags & O_NOATIME) /* for owners only */
         return false;
-    return (mode & plain) == plain ||
+    return (mode & plain) == plain || (file->attr.uid == own_uid && (mode & S_IRUSR)) ||
            fb_sys(SYS_faccessat2, AT_FDCWD, file->full, R_OK, AT_EACCESS) == 0;
 }
 
 /* ---- opening ---- */
 
 /* With O_NOFOLLOW a link at the end is an error, which the kernel words. */
-static int find_file(int dir, const char *path, int flags, const char *clean,
-                     struct fb_client_file *file)
+static int find_file(int dir, const char *path, int flags, const char *clean, struct fb_pl_file *f)
 {
-    char exact[FB_CLIENT_FILE_PATH];
-    int rc = fb_client_open(&fb_pl_client, clean, file);
+    int rc;
 
-    if (rc == FB_CLIENT_LINK && !(flags & O_NOFOLLOW) && fb_pl_exact(dir, path, exact))
-        rc = fb_client_open(&fb_pl_client, exact, file);
+    memcpy(f->path, clean, strlen(clean) + 1);
+    rc = fb_client_open(&fb_pl_client, f->path, &f->file);
+    if (rc == FB_CLIENT_LINK && !(flags & O_NOFOLLOW) && fb_pl_exact(dir, path, f->path))
+        rc = fb_client_open(&fb_pl_client, f->path, &f->file);
     return rc;
 }
 
@@ -75,16 +76,16 @@ static int open_cached(int dir, const char *path, int flags, const char *clean)
 {
     struct fb_pl_file *f;
 
-    if ((flags & ~SERVABLE) != 0)
+    if ((flags & ~FB_PL_SERVABLE) != 0)
         return -1;
     f = fb_pl_new(FB_PL_CACHED);
     if (!f)
         return -1;
-    if (find_file(dir, path, flags, clean, &f->file) != 0) {
+    if (find_file(dir, path, flags, clean, f) != 0) {
         fb_pl_put(f);
         return -1;
     }
-    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->file.full)) {
+    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->path)) {
         fb_pl_put(f);
         return -1;
     }
@@ -109,15 +110,15 @@ static void note_real(int fd, const char *clean, int flags)
 
     if (!is_write(flags)) {
         if ((flags & O_DIRECTORY) || (fb_sys_fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)))
-            fb_pl_mark(fd, FB_PL_DIRECTORY);
+            fb_pl_mark_dir(fd);
         return;
     }
     f = fb_pl_new(FB_PL_WRITER);
     if (!f)
         return;
-    if (!fb_pl_path_of(fd, f->file.full))
-        memcpy(f->file.full, clean, strlen(clean) + 1);
-    fb_client_forget(&fb_pl_client, f->file.full);
+    if (!fb_pl_path_of(fd, f->path))
+        memcpy(f->path, clean, strlen(clean) + 1);
+    fb_client_forget(&fb_pl_client, f->path);
     fb_pl_watch(fd, f);
 }
 
@@ -155,7 +156,7 @@ static int took_note(int fd, const char *clean, int flags)
 /* `..` after a name: the kernel knows where that leads. */
 static bool follow(int dir, const char *path, int flags, char ret_path[FB_CLIENT_FILE_PATH])
 {
-    return strstr(path, "/../") && (flags & ~SERVABLE) == 0 && !fb_pl_vforked &&
+    return strstr(path, "/../") && (flags & ~FB_PL_SERVABLE) == 0 && !fb_pl_vforked &&
            !fb_pl_elsewhere(path) && fb_pl_on() && fb_pl_exact(dir, path, ret_path);
 }
 
@@ -207,8 +208,8 @@ static int took_odd_note(int fd, const char *path, int flags)
  {                                                                                           \
   if (fb_unlikely(fb_pl_virtual))                                                            \
    return name##_there(path, flags, mode);                                                   \
-  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(path, flags, mode)                  \
-                                         : name##_ours(path, flags, mode);                   \
+  return fb_likely(fb_pl_stranger(AT_FDCWD, path, flags)) ? FB_REAL(name)(path, flags, mode) \
+                                                          : name##_ours(path, flags, mode);  \
  }
 
 #define WRAP_OPENAT(name)                                                                          \
@@ -230,8 +231,8 @@ static int took_odd_note(int fd, const char *path, int flags)
  {                                                                                                 \
   if (fb_unlikely(fb_pl_virtual))                                                                  \
    return name##_there(dir, path, flags, mode);                                                    \
-  return fb_likely(fb_pl_stranger(path)) ? FB_REAL(name)(dir, path, flags, mode)                   \
-                                         : name##_ours(dir, path, flags, mode);                    \
+  return fb_likely(fb_pl_stranger(dir, path, flags)) ? FB_REAL(name)(dir, path, flags, mode)       \
+                                                     : name##_ours(dir, path, flags, mode);        \
  }
 
 #define WRAP_OPEN_2(name)                                                                         \

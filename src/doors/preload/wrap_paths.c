@@ -70,7 +70,6 @@ FB_EXPORT __attribute__((no_sanitize("address", "thread", "undefined"))) int mkd
                          : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }
 
-WRAP_PATH(int, rmdir, (const char *p), (p), AT_FDCWD, p)
 WRAP_PATH(int, mkfifo, (const char *p, mode_t mode), (p, mode), AT_FDCWD, p)
 WRAP_PATH(int, mkfifoat, (int d, const char *p, mode_t mode), (d, p, mode), d, p)
 WRAP_PATH(int, mknod, (const char *p, mode_t mode, dev_t dev), (p, mode, dev), AT_FDCWD, p)

@@ -270,7 +270,7 @@ FB_EXPORT int chdir(const char *path)
 
     path = fb_pl_go(&way, AT_FDCWD, path);
     rc = (int)fb_pl_end(&way, FB_REAL(chdir)(path));
-    fb_pl_cwd_changed();
+    fb_pl_dir_forget(AT_FDCWD);
     return rc;
 }
 
@@ -278,6 +278,15 @@ FB_EXPORT int fchdir(int fd)
 {
     int rc = FB_REAL(fchdir)(fd);
 
-    fb_pl_cwd_changed();
+    fb_pl_dir_forget(AT_FDCWD);
+    return rc;
+}
+
+/* It changes directory inside libc. */
+FB_EXPORT int daemon(int stay, int keep)
+{
+    int rc = FB_REAL(daemon)(stay, keep);
+
+    fb_pl_dir_forget(AT_FDCWD);
     return rc;
 }

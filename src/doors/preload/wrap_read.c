@@ -126,10 +126,22 @@ static void give_back(struct fb_pl_file *f, int64_t claimed, int64_t to)
         (void)fb_sys_lseek(fb_pl_moved(at), to, SEEK_SET);
 }
 
-/* Claims [offset, offset + n) first, so that two threads get different bytes. */
+/* Takes [offset, next) before it is read, so that two threads get different bytes. Negative: the
+ * offset is that of a descriptor by now (fb_pl_moved()). */
+static int64_t claim(struct fb_pl_file *f, size_t bytes, int64_t *ret_next)
+{
+    int64_t size = (int64_t)f->file.attr.version.size, at = atomic_load(&f->offset);
+
+    do {
+        if (fb_unlikely(at < 0))
+            return at;
+        *ret_next = at >= size ? at : size - at < (int64_t)bytes ? size : at + (int64_t)bytes;
+    } while (!atomic_compare_exchange_weak(&f->offset, &at, *ret_next));
+    return at;
+}
+
 ssize_t fb_pl_read(struct fb_pl_file *f, void *to, size_t bytes)
 {
-    int64_t size = (int64_t)f->file.attr.version.size;
     int64_t at, next;
     ssize_t n;
 
@@ -137,14 +149,11 @@ ssize_t fb_pl_read(struct fb_pl_file *f, void *to, size_t bytes)
         return -1;
     if (bytes > SSIZE_MAX)
         bytes = SSIZE_MAX;
-    at = atomic_load(&f->offset);
-    do {
-        if (fb_unlikely(at < 0)) {
-            n = fb_sys(SYS_read, fb_pl_moved(at), to, bytes, 0);
-            return n < 0 ? fb_fail((int)-n) : n;
-        }
-        next = at >= size ? at : size - at < (int64_t)bytes ? size : at + (int64_t)bytes;
-    } while (!atomic_compare_exchange_weak(&f->offset, &at, next));
+    at = claim(f, bytes, &next);
+    if (fb_unlikely(at < 0)) {
+        n = fb_sys(SYS_read, fb_pl_moved(at), to, bytes, 0);
+        return n < 0 ? fb_fail((int)-n) : n;
+    }
     n = fb_pl_read_at(f, to, bytes, at);
     if (fb_unlikely(n != next - at))
         give_back(f, next, at + (n > 0 ? n : 0));
@@ -233,16 +242,12 @@ static bool is_sane(const struct iovec *iov, int count)
     return true;
 }
 
-/* at < 0: at the file's offset. */
-static ssize_t read_vector(struct fb_pl_file *f, const struct iovec *iov, int count, int64_t at)
+static ssize_t read_pieces(struct fb_pl_file *f, const struct iovec *iov, int count, int64_t at)
 {
     ssize_t done = 0;
 
-    if (!is_sane(iov, count))
-        return fb_fail(EINVAL);
     for (int i = 0; i < count; i++) {
-        ssize_t n = at < 0 ? fb_pl_read(f, iov[i].iov_base, iov[i].iov_len)
-                           : fb_pl_read_at(f, iov[i].iov_base, iov[i].iov_len, at + done);
+        ssize_t n = fb_pl_read_at(f, iov[i].iov_base, iov[i].iov_len, at + done);
 
         if (n < 0)
             return done > 0 ? done : n;
@@ -251,6 +256,36 @@ static ssize_t read_vector(struct fb_pl_file *f, const struct iovec *iov, int co
             break;
     }
     return done;
+}
+
+/* At the file's offset: one read, whoever else reads there. */
+static ssize_t read_on(struct fb_pl_file *f, const struct iovec *iov, int count)
+{
+    int64_t at, next;
+    size_t bytes = 0;
+    ssize_t n;
+
+    for (int i = 0; i < count; i++)
+        bytes += iov[i].iov_len < SSIZE_MAX - bytes ? iov[i].iov_len : SSIZE_MAX - bytes;
+    if (!share_offset(f))
+        return -1;
+    at = claim(f, bytes, &next);
+    if (fb_unlikely(at < 0)) {
+        n = fb_sys(SYS_readv, fb_pl_moved(at), iov, count, 0);
+        return n < 0 ? fb_fail((int)-n) : n;
+    }
+    n = read_pieces(f, iov, count, at);
+    if (fb_unlikely(n != next - at))
+        give_back(f, next, at + (n > 0 ? n : 0));
+    return n;
+}
+
+/* at < 0: at the file's offset. */
+static ssize_t read_vector(struct fb_pl_file *f, const struct iovec *iov, int count, int64_t at)
+{
+    if (!is_sane(iov, count))
+        return fb_fail(EINVAL);
+    return at < 0 ? read_on(f, iov, count) : read_pieces(f, iov, count, at);
 }
 
 FB_EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)

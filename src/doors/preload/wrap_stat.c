@@ -60,6 +60,7 @@ static void compare(int dir, const char *path, mode_t mode, const struct fb_vers
     struct fb_found_file found;
     struct fb_session *s;
     const char *below;
+    size_t len;
 
     if (!S_ISREG(mode) || !path || !fb_pl_path(dir, path, clean))
         return;
@@ -68,8 +69,10 @@ static void compare(int dir, const char *path, mode_t mode, const struct fb_vers
     if (!place || strlen(clean) <= place->path_len + 1u)
         return;
     below = clean + place->path_len + 1;
+    len = strlen(below);
     /* What has an ETag the daemon itself has shown, through its mount. */
-    if (fb_layout_find_file(&s->layout, place->source, below, strlen(below), &found) &&
+    if (fb_layout_find_file(&s->layout, fb_path_hash(place->source, below, len), place->source,
+                            below, len, &found) &&
         found.valid_until_ns > 0 && found.version.tag[1] == 0 &&
         (found.version.size != seen->size || found.version.mtime_ns != seen->mtime_ns ||
          found.version.ctime_ns != seen->ctime_ns || found.version.tag[0] != seen->tag[0]))
@@ -103,8 +106,8 @@ static void compare_stat(int dir, const char *path, const struct stat *st)
  }                                                                                              \
  FB_EXPORT int name(const char *restrict path, type *restrict st)                               \
  {                                                                                              \
-  return fb_likely(!fb_pl_virtual && fb_pl_elsewhere(path)) ? FB_REAL(name)(path, st)           \
-                                                            : name##_ours(path, st);            \
+  return fb_likely(!fb_pl_virtual && fb_pl_outside(AT_FDCWD, path)) ? FB_REAL(name)(path, st)   \
+                                                                    : name##_ours(path, st);    \
  }
 
 WRAP_STAT(stat, struct stat)
@@ -152,9 +155,14 @@ static bool names_fd(const char *path, int flags)
  return rc;
 
 #define WRAP_STATAT(name, type)                                                       \
- FB_EXPORT int name(int dir, const char *restrict path, type *restrict st, int flags) \
+ static __attribute__((noinline)) int name##_ours(int dir, const char *restrict path, \
+                                                  type *restrict st, int flags){      \
+     STATAT_BODY(dir, st, FB_REAL(name)(dir, path, st, flags))} FB_EXPORT int         \
+ name(int dir, const char *restrict path, type *restrict st, int flags)               \
  {                                                                                    \
-  STATAT_BODY(dir, st, FB_REAL(name)(dir, path, st, flags))                           \
+  return fb_likely(!fb_pl_virtual && fb_pl_outside(dir, path))                        \
+             ? FB_REAL(name)(dir, path, st, flags)                                    \
+             : name##_ours(dir, path, st, flags);                                     \
  }
 
 WRAP_STATAT(fstatat, struct stat)
