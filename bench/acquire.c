@@ -13,8 +13,8 @@
 
 #include "forebay.h"
 
-#include "base/rand.h"
 #include "core/clock.h"
+#include "order.h"
 
 #define PASSES    3
 #define FILES_MAX 1000000u
@@ -72,7 +72,6 @@ static int run_pass(struct forebay *fb, char *const *paths, size_t count, struct
 int main(int argc, char **argv)
 {
     static char *paths[FILES_MAX];
-    struct fb_rand r = {.state = 1};
     struct forebay *fb;
     struct pass pass;
     size_t count;
@@ -80,15 +79,10 @@ int main(int argc, char **argv)
     if (argc != 3)
         return 2;
     count = load(argv[1], argv[2], paths);
-    for (size_t i = count; i > 1; i--) {
-        size_t j = (size_t)fb_rand_below(&r, i);
-        char *path = paths[i - 1];
-
-        paths[i - 1] = paths[j];
-        paths[j] = path;
-    }
+    if (count == 0 || !fb_bench_shuffle(paths, count, 1))
+        return 1;
     fb = forebay_connect(NULL);
-    if (!fb || count == 0)
+    if (!fb)
         return 1;
     for (int i = 0; i < PASSES; i++)
         if (run_pass(fb, paths, count, &pass) != 0)

@@ -5,6 +5,7 @@ import sys
 import time
 
 import report
+from link import Link
 from measure import can_drop_caches, drop_caches, epoch
 from mounts import Failed
 from peers import Rclone, S3fs
@@ -22,6 +23,7 @@ PEERS = {"s3fs": S3fs, "rclone": Rclone}
 WARM_TURNS = 2
 CURL_RANGE = 8 << 20
 CURL_AT_ONCE = 16
+LINK_MBIT = 2000
 MB = 1e-6
 
 
@@ -29,11 +31,13 @@ class Buckets(Bench):
     """What both sections need: a server, its objects, and mounts of it that nobody has used."""
 
     rounds_max = 3
+    link = None
 
     def start_server(self):
         try:
             self.server = radosgw.Radosgw(os.path.join(self.folder, "ceph"),
-                                          store_bytes=8 << 30).start()
+                                          store_bytes=8 << 30,
+                                          also=self.link and self.link.address).start()
         except radosgw.Failed as failed:
             raise Failed(str(failed)) from failed
         self.mounts.hold(self.server)
@@ -41,14 +45,20 @@ class Buckets(Bench):
         for word in [word for word in os.environ if word.startswith("AWS_")]:
             del os.environ[word]  # of this machine's own buckets
         os.environ.update(self.server.environment(), no_proxy="127.0.0.1")
+        if self.link:
+            os.environ["no_proxy"] += "," + self.link.address
         self.client.make_bucket(BUCKET)
 
-    def mount_args(self, mode):
-        return ["--endpoint-url", self.server.endpoint, "--region", self.server.region,
+    def endpoint(self, over_link=False):
+        return (f"http://{self.link.address}:{self.server.port}" if over_link
+                else self.server.endpoint)
+
+    def mount_args(self, mode, over_link=False):
+        return ["--endpoint-url", self.endpoint(over_link), "--region", self.server.region,
                 "--consistency", mode, "--metadata-ttl", "1h", "--memory", "1G", "--cache-size",
                 "4G", "--free-space-ratio", "0.01"]
 
-    def fresh(self, name):
+    def fresh(self, name, over_link=False):
         """A mount with an empty cache, and the page cache dropped where we may."""
         if can_drop_caches():
             drop_caches()
@@ -56,7 +66,8 @@ class Buckets(Bench):
         if name in PEERS:
             place = os.path.join(self.mounts.folder, folder)
             return self.mounts.hold(PEERS[name](place, self.server, BUCKET))
-        return self.mounts.add(folder, f"s3://{BUCKET}", *self.mount_args(name))
+        return self.mounts.add(folder, f"s3://{BUCKET}", *self.mount_args(name, over_link),
+                               prefix=self.link.prefix if over_link else ())
 
     def finish(self):
         self.mounts.stop(self.server)
@@ -126,12 +137,18 @@ class SmallObjects(Buckets):
 
 class LargeObjects(Buckets):
     """Large objects read from end to end, cold (as above), against curl with parallel range GETs
-    into /dev/null, which has nothing to keep and nothing to hand on."""
+    into /dev/null, which has nothing to keep and nothing to hand on. On one machine the server
+    takes most of the processors from either; so the same once more over a link that is the
+    narrowest place, as networks are: a namespace of its own, limited to 2 Gbit/s."""
 
     name = "s3-large"
     readers = (1, 4)
 
     def prepare(self):
+        try:
+            self.link = self.mounts.hold(Link(LINK_MBIT))
+        except Failed as failed:
+            print(f"s3-large: nothing is measured over a limited link: {failed}", file=sys.stderr)
         self.start_server()
         self.names = [f"large/{i}.bin" for i in range(self.plan.large_objects)]
         body = os.urandom(self.plan.large_bytes)
@@ -147,10 +164,26 @@ class LargeObjects(Buckets):
                         readers, lambda key, n=CURL_AT_ONCE // readers: self.curl_command(key, n)))
                     continue
                 mount = self.fresh(name)
-                self.see(f"{name} {readers}", self.rate(
-                    readers, lambda key, m=mount: ["dd", f"if={m.point}/{key}", "of=/dev/null",
-                                                   "bs=1M", "status=none"]))
+                self.see(f"{name} {readers}", self.rate_of(mount, readers))
                 self.mounts.stop(mount)
+        if self.link:
+            self.round_over_link(no)
+
+    def round_over_link(self, no):
+        for readers in self.readers:
+            for name in alternate(no, "curl", *MODES):
+                if name == "curl":
+                    self.see(f"curl {readers} link", self.rate(
+                        readers, lambda key, n=CURL_AT_ONCE // readers:
+                        self.link.prefix + self.curl_command(key, n, over_link=True)))
+                    continue
+                mount = self.fresh(name, over_link=True)
+                self.see(f"{name} {readers} link", self.rate_of(mount, readers))
+                self.mounts.stop(mount)
+
+    def rate_of(self, mount, readers):
+        return self.rate(readers, lambda key: ["dd", f"if={mount.point}/{key}", "of=/dev/null",
+                                               "bs=1M", "status=none"])
 
     def rate(self, readers, command):
         """Bytes a second of all objects, so many of them at a time."""
@@ -165,8 +198,8 @@ class LargeObjects(Buckets):
                 raise Failed(f"{first.args[0]}: exit status {first.returncode}")
         return len(self.names) * self.plan.large_bytes / (time.monotonic() - start)
 
-    def curl_command(self, key, at_once):
-        url = f"{self.server.endpoint}/{BUCKET}/{key}"
+    def curl_command(self, key, at_once, over_link=False):
+        url = f"{self.endpoint(over_link)}/{BUCKET}/{key}"
         words = ["curl", "--no-progress-meter", "--parallel", "--parallel-immediate",
                  "--parallel-max", str(at_once)]
         for start in range(0, self.plan.large_bytes, CURL_RANGE):
@@ -191,13 +224,29 @@ class LargeObjects(Buckets):
                     f"{readers} at a time, MB/s", ours.text("{:,.0f}", MB),
                     f"curl {curl.text('{:,.0f}', MB)}, {peers}", ratio.text("{:.0%}") + " of curl",
                     "at least 90%", ratio.median >= 0.9))
+        return rows + (self.link_rows(size) if self.link else [])
+
+    def link_rows(self, size):
+        rows = []
+        for readers in self.readers:
+            curl = self.seen[f"curl {readers} link"]
+            for mode in MODES:
+                ours = self.seen[f"{mode} {readers} link"]
+                ratio = ours.over(curl)
+                rows.append(report.Row(
+                    f"{len(self.names)} objects of {size} MiB in S3 read cold over a link of "
+                    f"{LINK_MBIT / 1000:g} Gbit/s, {mode}, {readers} at a time, MB/s",
+                    ours.text("{:,.0f}", MB), f"curl {curl.text('{:,.0f}', MB)}",
+                    ratio.text("{:.0%}") + " of curl", "at least 90%", ratio.median >= 0.9))
         return rows
 
     def commands(self):
         return self.forebay_commands() + ["dd if=MNT/OBJECT of=/dev/null bs=1M",
                                           "curl --parallel --parallel-max N --range ... "
                                           f"({CURL_RANGE >> 20} MiB each, {CURL_AT_ONCE} "
-                                          "connections in all)"]
+                                          "connections in all)",
+                                          f"tc qdisc add dev VETH root tbf rate {LINK_MBIT}mbit "
+                                          "burst 512kb latency 20ms"]
 
 
 SECTIONS = (SmallObjects, LargeObjects)

@@ -341,7 +341,7 @@ static void slot_run(struct slot *slot)
         slot->read.offset = 0;
         slot->read.length = (uint32_t)fb_min_u64(l->bench->file_bytes, FB_READ_MAX);
         slot->read.door = 0;
-        slot->read.may_wait = false;
+        slot->read.meanwhile = NULL;
         slot->read.cancel = NULL;
         slot->read.done = slot_answered;
         slot->read.arg = slot;

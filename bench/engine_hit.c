@@ -115,8 +115,10 @@ int main(int argc, char **argv)
         uint64_t one = measure(workers, 1, duration_ns, &one_ns);
         uint64_t two = measure(workers, 2, duration_ns, &two_ns);
 
-        printf("{\"ns\": %.1f, \"ns_of_two\": %.1f, \"scaling\": %.3f}\n", one_ns, two_ns,
-               (double)two / (double)one);
+        printf("{\"ns\": %.1f, \"ns_of_two\": %.1f, \"scaling\": %.3f, \"mean_ns\": %.1f, "
+               "\"mean_ns_of_two\": %.1f}\n",
+               one_ns, two_ns, (double)two / (double)one, (double)duration_ns / (double)one,
+               2 * (double)duration_ns / (double)two);
         fflush(stdout);
     }
     for (unsigned i = 0; i < THREADS; i++) {

@@ -10,7 +10,7 @@
 #include "common.h"
 #include "core/clock.h"
 
-#define MEMORY_BYTES  (160u << 20)
+#define MEMORY_BYTES  (176u << 20)
 #define SEGMENT_BYTES (16u << 20)
 
 int main(int argc, char **argv)

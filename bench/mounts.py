@@ -46,16 +46,17 @@ def alive(pid):
 
 
 class Mount:
-    """`forebay mount SOURCE FOLDER/mnt ARGS...`, live when the constructor returns."""
+    """`forebay mount SOURCE FOLDER/mnt ARGS...`, live when the constructor returns. `prefix`: words
+    before the command."""
 
-    def __init__(self, source, folder, *args):
+    def __init__(self, source, folder, *args, prefix=()):
         self.point = os.path.join(folder, "mnt")
         self.folder = folder
         self.pid = None
         self.env = {**os.environ, "FOREBAY_RUNTIME_DIR": os.path.join(folder, "run")}
         os.makedirs(self.point)
         os.makedirs(os.path.join(folder, "run"), mode=0o700)
-        command = [forebay_binary(), "mount", source, self.point]
+        command = [*prefix, forebay_binary(), "mount", source, self.point]
         command += ["--cache-dir", os.path.join(folder, "cache"), "--metrics", "off", *args]
         try:
             self.run(command)
@@ -150,8 +151,8 @@ class Mounts:
         self.folder = folder
         self.mounts = []
 
-    def add(self, name, source, *args):
-        mount = Mount(source, os.path.join(self.folder, name), *args)
+    def add(self, name, source, *args, prefix=()):
+        mount = Mount(source, os.path.join(self.folder, name), *args, prefix=prefix)
         self.mounts.append(mount)
         return mount
 

@@ -12,7 +12,7 @@
 #include "common.h"
 #include "core/clock.h"
 
-#define MEMORY_BYTES  (160u << 20) /* leaves less than four segments: no DRAM tier */
+#define MEMORY_BYTES  (176u << 20) /* leaves less than four segments: no DRAM tier */
 #define SEGMENT_BYTES (16u << 20)
 #define FILL_DEPTH    32
 

@@ -362,7 +362,11 @@ class Strangers(Bench):
 
     def rows(self):
         rows = []
-        for key, what in (("open_ns", "open+close"), ("stat_ns", "stat")):
+        for key, what in (("open_ns", "open+close"), ("stat_ns", "stat"),
+                          ("open_here_ns", "open+close by a relative name"),
+                          ("stat_here_ns", "stat by a relative name"),
+                          ("open_at_ns", "open+close by a directory's descriptor"),
+                          ("stat_at_ns", "stat by a directory's descriptor")):
             ours, native = self.seen["ours " + key], self.seen["native " + key]
             ratio = ours.over(native)
             rows.append(report.Row(f"{what} of a file outside, under the library, ns (native)",

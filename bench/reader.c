@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "base/rand.h"
 #include "core/clock.h"
+#include "order.h"
 
 #define THREADS_MAX 256u
 #define OPEN_DIRS   64 /* of the walk, at once */
@@ -106,19 +106,6 @@ static void load_list(const char *file)
     }
     free(line);
     fclose(f);
-}
-
-static void shuffle(struct names *names, uint64_t seed)
-{
-    struct fb_rand r = {.state = seed};
-
-    for (size_t i = names->count; i > 1; i--) {
-        size_t j = (size_t)fb_rand_below(&r, i);
-        char *path = names->paths[i - 1];
-
-        names->paths[i - 1] = names->paths[j];
-        names->paths[j] = path;
-    }
 }
 
 struct room {
@@ -295,7 +282,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "reader: no files in %s\n", argv[optind]);
         return 1;
     }
-    shuffle(&walked, seed);
+    if (!fb_bench_shuffle(walked.paths, walked.count, seed))
+        die("cannot remember", "the order");
     for (unsigned long i = 1; i < passes; i++) {
         if (run_epoch(&e, (unsigned)threads, false, false) != 0)
             return 1;

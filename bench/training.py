@@ -3,18 +3,20 @@
 time an epoch.
 
     training.py DIR --list FILE --workers N [--epochs N] [--batch N] [--seed N] [--plan]
-                [--fast DIR2] [--no-io] [--decode] [--step MS] [--drop]
+                [--fast DIR2] [--no-io] [--decode] [--step MS] [--drop] [--count]
 
 --plan hands the loader to Forebay first. --fast: files that are in DIR2 as well are read there (a
 fixed part of the data set in memory: with one rank every sample is read equally often, so NoPFS's
 placement by frequency is any part). --no-io reads nothing: what the loader itself takes; with
 --decode, which decodes files as JPEG, it decodes the first one each time. --step: what a GPU takes
 a batch; `stalls` are the seconds of each epoch beyond that. --drop: the kernel is to keep nothing.
+--count: `source` are the bytes that the daemon has read of its source by the end of each epoch.
 """
 import argparse
 import io
 import json
 import os
+import subprocess
 import time
 
 import torch
@@ -62,6 +64,12 @@ class Files(Dataset):
         return len(data) + data[-1]
 
 
+def source_bytes():
+    out = subprocess.run([os.environ["FOREBAY"], "status", "--json"], check=True,
+                         stdout=subprocess.PIPE).stdout
+    return json.loads(out)["daemons"][0]["counters"]["source_read_bytes"]
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder")
@@ -76,6 +84,7 @@ def main():
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--step", type=float, default=0)
     parser.add_argument("--drop", action="store_true")
+    parser.add_argument("--count", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     files = Files(options)
@@ -86,7 +95,7 @@ def main():
         import forebay.torch  # pylint: disable=import-outside-toplevel
 
         forebay.torch.attach(loader)
-    seconds, stalls = [], []
+    seconds, stalls, source = [], [], []
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         start = time.perf_counter()
@@ -97,7 +106,10 @@ def main():
         seconds.append(time.perf_counter() - start)
         stalls.append(seconds[-1] - len(loader) * options.step / 1e3)
         assert count == len(files)
-    print(json.dumps({"files": len(files), "seconds": seconds, "stalls": stalls}))
+        if options.count:
+            source.append(source_bytes())
+    print(json.dumps({"files": len(files), "seconds": seconds, "stalls": stalls,
+                      "source": source}))
 
 
 main()
