@@ -25,7 +25,8 @@
 #define AGAIN_MAX_NS (640 * FB_NS_PER_S)
 #define QUIET_NS     (200 * FB_NS_PER_MS)
 #define IDLE_NS      (500 * FB_NS_PER_MS)
-#define STEP_SEEDS   (UINT64_C(1) << 18)
+#define SHORT_STEP   (UINT64_C(1) << 14) /* seeds: what idle time has for it may be little */
+#define LONG_STEP    (UINT64_C(1) << 18)
 #define NICE         10
 #define PATIENCE_NS  (5 * FB_NS_PER_S) /* how long a short search takes idle time alone */
 #define UNWANTED_NS  (5 * FB_NS_PER_S) /* nobody waited for so long: a long search ends */
@@ -434,6 +435,7 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
                        uint64_t limit, struct fb_seed_belief *ret_belief)
 {
     struct fb_seed_search *search = search_new(d, limit);
+    uint64_t step = limit > FB_SEED_SMALL ? LONG_STEP : SHORT_STEP;
     bool found = false;
     int rc = search ? 0 : -ENOMEM;
 
@@ -446,7 +448,7 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
 
             rc = may_go_on(d->seeds, limit);
             if (rc == 0)
-                rc = fb_seed_search_step(search, STEP_SEEDS);
+                rc = fb_seed_search_step(search, step);
             rest_of_step(d->seeds, limit, start_ns);
         }
     }
