@@ -17,17 +17,13 @@
 #include "core/mem.h"
 #include "lib_files.h"
 
-#define CHURN   120 /* files of CHURN_SIZE: twice what the cache holds */
 #define PINS    200 /* of PIN_SIZE: more than half of it */
 #define THREADS 8
 #define WAITS   1200 /* of 50 ms */
 #define STEPS   (FB_TSAN ? 300 : 1500)
 
 enum {
-    SMALL = 10000,
-    LARGE = 1000000,
     PIN_SIZE = 50000,
-    CHURN_SIZE = 512 << 10,
 };
 
 static struct files files;
@@ -39,12 +35,10 @@ static int start(void **state)
 
     (void)state;
     files_init(&files);
-    files_write(&files, "small", SMALL, 1);
     files_write(&files, "large", LARGE, 1);
     files_write(&files, "empty", 0, 1);
     files_write_many(&files, "dir", 2, SMALL);
     files_write_many(&files, "pin", PINS, PIN_SIZE);
-    files_write_many(&files, "churn", CHURN, CHURN_SIZE);
     if (symlink("small", files_path(&files, "link", path)) != 0 ||
         symlink("dir", files_path(&files, "dirlink", path)) != 0 ||
         mkfifo(files_path(&files, "fifo", path), 0600) != 0)
@@ -327,7 +321,7 @@ static bool churn_moves(uint64_t count)
 
     do
         for (int i = 0; i < 3; i++)
-            files_churn(&server, "churn", CHURN);
+            files_churn(&server);
     while (server_ask(&server, SERVER_MOVED, NULL) < count && files_now_ms() < end_ms);
     return server_ask(&server, SERVER_MOVED, NULL) >= count;
 }
@@ -347,7 +341,7 @@ static void stays_while_all_is_evicted(void **state)
     assert_true(churn_moves(segments - 1));
     assert_true(files_good("small", 1, data, SMALL, 0));
     server_ask(&server, SERVER_EVICT, "");
-    files_churn(&server, "churn", CHURN);
+    files_churn(&server);
     assert_true(files_good("small", 1, data, SMALL, 0));
     /* The file changes, too; what is held does not. */
     files_write(&files, "small", SMALL, 2);
@@ -370,7 +364,7 @@ static unsigned pin_all(struct forebay *fb, struct forebay_pin *pins[PINS], cons
     unsigned shared = 0;
     char name[64];
 
-    files_churn(&server, "pin", PINS);
+    files_read_many(&server, "pin", PINS);
     for (unsigned i = 0; i < PINS; i++) {
         struct forebay_file *file;
         size_t length = SIZE_MAX;
@@ -410,7 +404,7 @@ static void a_quarter_at_most(void **state)
     assert_in_range(shared, 8, PINS - 1);
     server_ask(&server, SERVER_MARK, NULL);
     for (int i = 0; i < 3; i++)
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     moved = server_ask(&server, SERVER_MOVED, NULL);
     assert_true(moved >= segments - segments / 4);
     expect_pins(data);
@@ -516,7 +510,7 @@ static void child(struct forebay *fb, struct forebay_file *file, struct forebay_
     forebay_close(own);
     forebay_close(file);
     forebay_disconnect(fb);
-    files_churn(&server, "churn", CHURN);
+    files_churn(&server);
     assert_true(files_good("dir/1", 1, data, SMALL, 0));
     forebay_release(pin);
 }
@@ -542,7 +536,7 @@ static void forks(void **state)
     }
     server_ask(&server, SERVER_MARK, NULL);
     for (int i = 0; i < 2; i++)
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     assert_true(server_ask(&server, SERVER_MOVED, NULL) > 0);
     assert_true(files_good("large", 1, data, SERVER_BLOCK, 0));
     expect_all(file, "large", LARGE);
@@ -567,13 +561,13 @@ static void two_connections(void **state)
     assert_non_null(data[0]);
     assert_non_null(data[1]);
     for (int i = 0; i < 2; i++)
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     assert_true(files_good("dir/0", 1, data[0], SMALL, 0));
     assert_true(files_good("dir/1", 1, data[1], SMALL, 0));
     forebay_release(pins[1]);
     forebay_close(second);
     forebay_disconnect(two);
-    files_churn(&server, "churn", CHURN);
+    files_churn(&server);
     assert_true(files_good("dir/0", 1, data[0], SMALL, 0));
     forebay_release(pins[0]);
     forebay_close(first);
@@ -647,7 +641,7 @@ static void threads(void **state)
         workers[i] = (struct worker){.fb = fb, .large = large, .seed = i + 1};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    files_churn(&server, "churn", CHURN);
+    files_churn(&server);
     for (unsigned i = 0; i < THREADS; i++)
         pthread_join(workers[i].thread, NULL);
     for (unsigned i = 0; i < THREADS; i++)

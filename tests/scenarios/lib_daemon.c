@@ -13,13 +13,9 @@
 #include "core/mem.h"
 #include "lib_files.h"
 
-#define CHURN    120
 #define SESSIONS 16 /* that one client has room for */
 
 enum {
-    SMALL = 10000,
-    LARGE = 1000000,
-    CHURN_SIZE = 512 << 10,
     PATIENCE_MS = 20000, /* half of what a wait for each of 20 questions would take */
 };
 
@@ -30,10 +26,8 @@ static int start(void **state)
 {
     (void)state;
     files_init(&files);
-    files_write(&files, "small", SMALL, 1);
     files_write(&files, "large", LARGE, 1);
     files_write(&files, "cold", LARGE, 1);
-    files_write_many(&files, "churn", CHURN, CHURN_SIZE);
     files_settle();
     return 0;
 }
@@ -146,7 +140,7 @@ static void ended(void **state)
     assert_true(served_by_cache(small, "small", SMALL));
     assert_true(files_good("small", 1, data, SMALL, 0));
     for (int i = 0; i < 2; i++)
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     assert_true(files_good("small", 1, data, SMALL, 0));
     forebay_close(small);
     forebay_disconnect(fb);
@@ -205,7 +199,7 @@ static void stopped(void **state)
     /* It goes on, and still knows what we hold. */
     assert_true(served_by_cache(cold, "cold", LARGE));
     for (int i = 0; i < 2; i++)
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     assert_true(files_good("small", 1, data, SMALL, 0));
     forebay_release(pin);
     forebay_close(small);

@@ -25,17 +25,6 @@ int64_t files_now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-void files_init(struct files *files)
-{
-    const char *home = getenv("T"); /* NOLINT(concurrency-mt-unsafe): before any thread */
-
-    snprintf(files->home, sizeof files->home, "%s", home ? home : "/tmp");
-    snprintf(files->root, sizeof files->root, "%s/root", files->home);
-    snprintf(files->socket, sizeof files->socket, "%s/run/s", files->home);
-    if (mkdir(files->root, 0755) != 0)
-        give_up(files->root);
-}
-
 const char *files_path(const struct files *files, const char *name, char ret_path[256])
 {
     if (snprintf(ret_path, 256, "%s/%s", files->root, name) >= 256)
@@ -113,7 +102,20 @@ void files_write_many(const struct files *files, const char *folder, unsigned co
     }
 }
 
-void files_churn(const struct server *server, const char *folder, unsigned count)
+void files_init(struct files *files)
+{
+    const char *home = getenv("T"); /* NOLINT(concurrency-mt-unsafe): before any thread */
+
+    snprintf(files->home, sizeof files->home, "%s", home ? home : "/tmp");
+    snprintf(files->root, sizeof files->root, "%s/root", files->home);
+    snprintf(files->socket, sizeof files->socket, "%s/run/s", files->home);
+    if (mkdir(files->root, 0755) != 0)
+        give_up(files->root);
+    files_write(files, "small", SMALL, 1);
+    files_write_many(files, "churn", CHURN, CHURN_SIZE);
+}
+
+void files_read_many(const struct server *server, const char *folder, unsigned count)
 {
     char name[64];
 
@@ -122,6 +124,11 @@ void files_churn(const struct server *server, const char *folder, unsigned count
         if (server_ask(server, SERVER_READ, name) == 0)
             give_up("the server could not read");
     }
+}
+
+void files_churn(const struct server *server)
+{
+    files_read_many(server, "churn", CHURN);
 }
 
 struct forebay_file *files_open_cached(struct forebay *fb, const char *path, int seconds)

@@ -19,7 +19,16 @@ struct files {
     char socket[220]; /* where it listens */
 };
 
-/* Makes the directories. */
+/* What all begin with: the file "small", and the folder "churn" of CHURN files, which is twice what
+ * the cache holds. */
+enum {
+    SMALL = 10000,
+    LARGE = 1000000,
+    CHURN = 120,
+    CHURN_SIZE = 512 << 10,
+};
+
+/* Makes the directories, and in them what all begin with. */
 void files_init(struct files *files);
 /* A file below the root; `version` says which bytes. 1: it has the same bytes nowhere else. */
 void files_write(const struct files *files, const char *name, size_t size, unsigned version);
@@ -33,8 +42,10 @@ bool files_good(const char *name, unsigned version, const void *data, size_t len
 
 /* `count` files of `size` bytes, folder/0 ... */
 void files_write_many(const struct files *files, const char *folder, unsigned count, size_t size);
-/* Reads them all in the server, which so turns over whatever it holds. */
-void files_churn(const struct server *server, const char *folder, unsigned count);
+/* Reads them all in the server. */
+void files_read_many(const struct server *server, const char *folder, unsigned count);
+/* Reads "churn", so that the server turns over whatever it holds. */
+void files_churn(const struct server *server);
 
 /* Waits for at most `seconds` until a file that was not read before is served by the cache. */
 struct forebay_file *files_open_cached(struct forebay *fb, const char *path, int seconds);

@@ -16,16 +16,13 @@
 #include "core/mem.h"
 #include "lib_files.h"
 
-#define CHURN     120    /* files of CHURN_SIZE: twice what the cache holds */
 #define VICTIMS   300    /* at most, and so many that all their steps together are */
 #define STEPS_MAX 200000 /* about this many: each is two switches between processes */
 #define FEWEST    40
 #define LOOK_EACH 20
 
 enum {
-    SMALL = 10000,
     PART = 1000,
-    CHURN_SIZE = 512 << 10,
     PATIENCE_MS = 60000,
 };
 
@@ -36,8 +33,6 @@ static int start(void **state)
 {
     (void)state;
     files_init(&files);
-    files_write(&files, "small", SMALL, 1);
-    files_write_many(&files, "churn", CHURN, CHURN_SIZE);
     files_settle();
     server_start(&server, files.root, files.socket);
     return 0;
@@ -147,7 +142,7 @@ static void expect_nothing_held(void)
 
     server_ask(&server, SERVER_MARK, NULL);
     do
-        files_churn(&server, "churn", CHURN);
+        files_churn(&server);
     while (server_ask(&server, SERVER_MOVED, NULL) < segments && files_now_ms() < end_ms);
     assert_int_equal(server_ask(&server, SERVER_MOVED, NULL), segments);
 }
