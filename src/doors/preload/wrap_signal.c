@@ -11,7 +11,7 @@ static void about_to_handle(sighandler_t handler)
 {
     static _Atomic bool done;
 
-    if (handler != SIG_DFL && handler != SIG_IGN && handler != SIG_ERR &&
+    if (handler != SIG_DFL && handler != SIG_IGN && handler != SIG_ERR && handler != SIG_HOLD &&
         !atomic_exchange_explicit(&done, true, memory_order_relaxed))
         fb_pl_find_all();
 }
@@ -37,3 +37,12 @@ WRAP_SIGNAL(ssignal)
 WRAP_SIGNAL(bsd_signal)
 WRAP_SIGNAL(sysv_signal)
 WRAP_SIGNAL(__sysv_signal)
+
+/* Named as a string: of its own name, which is deprecated, compilers warn. */
+FB_EXPORT sighandler_t sigset(int number, sighandler_t handler)
+{
+    static struct fb_pl_symbol symbol FB_PL_LISTED = {NULL, "sigset"};
+
+    about_to_handle(handler);
+    return ((__typeof__(&signal))fb_pl_real(&symbol))(number, handler);
+}
