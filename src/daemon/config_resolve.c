@@ -24,7 +24,9 @@
 #include "source/source_fault.h"
 
 #define MEMORY_DEFAULT_MAX (4ULL << 30)
-#define MEMORY_SHARE       0.8 /* of what the machine or the control group has */
+#define MEMORY_SHARE       0.8 /* of the first LIMIT_SMALL of the machine or control group */
+#define MEMORY_SHARE_MORE  0.95
+#define LIMIT_SMALL        (2ULL << 30)
 #define ROOT_CACHE_DIR     "/var/cache/forebay"
 #define PASSWD_SIZE        16384
 #define SEGMENT_MIN        (256ULL << 10)
@@ -153,13 +155,21 @@ static int check_ranges(const struct fb_config *c, struct fb_error *err)
 
 /* ---- memory ---- */
 
+/* What programs and the kernel need beside the cache grows slower than the memory there is. */
+static uint64_t memory_most(uint64_t limit)
+{
+    uint64_t small = fb_min_u64(limit, LIMIT_SMALL);
+
+    return (uint64_t)((double)small * MEMORY_SHARE + (double)(limit - small) * MEMORY_SHARE_MORE);
+}
+
 static int resolve_memory(struct fb_config *c, const char *root, struct fb_error *err)
 {
     char asked[FB_UNITS_TEXT_MAX];
     char has[FB_UNITS_TEXT_MAX];
     char given[FB_UNITS_TEXT_MAX];
     uint64_t limit = fb_memory_limit(root);
-    uint64_t most = (uint64_t)((double)limit * MEMORY_SHARE);
+    uint64_t most = memory_most(limit);
 
     if (most < FB_MEMORY_MIN)
         return fb_error_set(
@@ -171,8 +181,8 @@ static int resolve_memory(struct fb_config *c, const char *root, struct fb_error
     if (c->memory_bytes == 0) {
         c->memory_bytes = fb_max_u64(fb_min_u64(MEMORY_DEFAULT_MAX, limit / 4), FB_MEMORY_MIN);
     } else if (c->memory_bytes > most) {
-        fb_log_warn("memory: %s is more than 80%% of the %s that this machine or control group "
-                    "has; %s will be used",
+        fb_log_warn("memory: %s is too much of the %s that this machine or control group has; "
+                    "%s will be used",
                     fb_format_size(asked, c->memory_bytes), fb_format_size(has, limit),
                     fb_format_size(given, most));
         c->memory_bytes = most;
