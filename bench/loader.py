@@ -2,7 +2,7 @@
 """bench/loader.py - epochs of a torch DataLoader over a directory of files; prints JSON, one time an
 epoch.
 
-    loader.py DIR --epochs N --workers N --list FILE [--batch N] [--keep all|little]
+    loader.py DIR --epochs N --workers N --list FILE [--batch N] [--keep all|little] [--seed N]
 
 Each sample is the file's bytes as a tensor (all), or one number made of them (little): the loader
 copies what is kept several times and hands it from process to process, which takes longer than
@@ -44,8 +44,9 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--list", required=True)
     parser.add_argument("--keep", choices=("all", "little"), default="all")
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    torch.manual_seed(1)
+    torch.manual_seed(options.seed)
     torch.set_num_threads(1)
     files = Files(options.folder, options.list, options.keep)
     loader = torch.utils.data.DataLoader(files, batch_size=options.batch, shuffle=True,
