@@ -260,10 +260,10 @@ class Short(Bench):
     all within one limit.
 
     Every epoch has an order of its own, the same for both, as in a training: what is read in one
-    order again and again is a scan, of which a page cache keeps nothing. It takes three epochs
-    until the page cache keeps the same files; before they begin ours has read the set, and what
-    that left in memory is dropped: pages that our daemon reads a second time count as used twice,
-    and a native program that finds them so has a share of hits that it would never have alone.
+    order again and again is a scan, of which a page cache keeps nothing. Ours reads the set first,
+    and the pages that this leaves are dropped: they would serve the native program beyond its
+    limit, and pages that two have read are kept longer. It takes three epochs until the page cache
+    keeps the same files.
     """
 
     name = "short"
