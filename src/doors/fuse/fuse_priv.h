@@ -384,9 +384,14 @@ void fb_publish(struct fb_change *change, const struct fb_source_job *job);
 /* Bytes of a request that passes the cache by are counted while it is under way. */
 void fb_bytes_take(struct fb_mount *mount, size_t bytes);
 void fb_bytes_give(struct fb_mount *mount, size_t bytes);
-/* Bytes of a request's data, counted; takes memory over where it can. NULL without memory. */
+/* Memory with a request's data, which lies in `buf` (NULL: somewhere else): that of `buf` where it
+ * can, else a copy. To be freed. NULL without memory. */
+FB_MUST_CHECK void *fb_buffer_take(struct fuse_buf *buf, const char *data, size_t size,
+                                   char **ret_data);
+/* The same for the request that this thread handles. The memory that it takes, all of it and not
+ * only what is data, is counted: *ret_bytes, to be given back with fb_bytes_give(). */
 FB_MUST_CHECK void *fb_session_take(struct fb_mount *mount, const char *data, size_t size,
-                                    char **ret_data);
+                                    char **ret_data, size_t *ret_bytes);
 
 /* ---- reply.c ---- */
 

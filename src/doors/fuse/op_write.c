@@ -45,7 +45,7 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
     change = fb_change_new(req, FB_SOURCE_WRITE, NULL, &job);
     if (!change)
         return;
-    job->memory = fb_session_take(mount, data, size, &bytes);
+    job->memory = fb_session_take(mount, data, size, &bytes, &change->bytes);
     if (!job->memory) {
         fuse_reply_err(req, ENOMEM);
         fb_source_job_put(job);
@@ -55,7 +55,6 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
     /* Relaxed: the close that looks at it has waited for our answer. */
     atomic_store_explicit(&handle->written, true, memory_order_relaxed);
     change->handle = handle;
-    change->bytes = size;
     job->handle = handle->source;
     job->offset = (uint64_t)off;
     /* A page that is written back goes where it belongs. */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -242,22 +243,40 @@ static void throttle(struct fb_mount *mount)
  * returned only by taking that over. */
 static _Thread_local struct fuse_buf *present;
 
-void *fb_session_take(struct fb_mount *mount, const char *data, size_t size, char **ret_data)
+void *fb_buffer_take(struct fuse_buf *buf, const char *data, size_t size, char **ret_data)
 {
-    void *memory;
+    size_t at, used;
+    char *memory, *less;
 
-    if (size > FB_FUSE_COPY_MAX && present && present->mem) {
-        memory = present->mem;
-        present->mem = NULL;
-        *ret_data = (char *)(uintptr_t)data;
-    } else {
+    if (size <= FB_FUSE_COPY_MAX || !buf || !buf->mem) {
         memory = malloc(size + 1);
-        if (!memory)
-            return NULL;
-        memcpy(memory, data, size);
+        if (memory)
+            memcpy(memory, data, size);
         *ret_data = memory;
+        return memory;
     }
-    fb_bytes_take(mount, size);
+    memory = buf->mem;
+    buf->mem = NULL;
+    at = (size_t)(data - memory);
+    used = at + size;
+    /* Buffers have room for the largest request. One that is half empty gives the rest back. */
+    if (malloc_usable_size(memory) / 2 > used) {
+        less = realloc(memory, used);
+        memory = less ? less : memory;
+    }
+    *ret_data = memory + at;
+    return memory;
+}
+
+void *fb_session_take(struct fb_mount *mount, const char *data, size_t size, char **ret_data,
+                      size_t *ret_bytes)
+{
+    void *memory = fb_buffer_take(present, data, size, ret_data);
+
+    if (!memory)
+        return NULL;
+    *ret_bytes = malloc_usable_size(memory);
+    fb_bytes_take(mount, *ret_bytes);
     return memory;
 }
 
