@@ -83,20 +83,23 @@ struct fb_tier {
     _Atomic bool
         broken; /* lends nothing more; set once (relaxed: a hint, the medium is the judge) */
 
-    pthread_t space_thread; /* asks the file system for space, one slot at a time */
+    pthread_t space_thread; /* asks the file system for space and gives it back, slot by slot */
     bool space_running;
 
     struct fb_mutex lock; /* FB_RANK_TIER: guards all that follows */
     struct fb_cond space_wake;
     struct fb_cond space_told;
+    struct fb_slot_queue back; /* slots given back, whose space the file system may want */
+    uint64_t back_put;         /* so many in all, */
+    uint64_t back_taken;       /* and so many of them are free again */
+    uint64_t space_answers;
     bool space_stop;
     bool space_wanted;
     bool space_gave; /* the last answer was a slot */
     bool space_late; /* the file system has let somebody wait in vain, and still does */
-    uint64_t space_answers;
+    unsigned next_stripe;
     struct fb_slot *slot;
     struct fb_stripe stripes[FB_TIER_DIRS_MAX];
-    unsigned next_stripe;
     uint8_t *staging;
     unsigned staging_count;
     unsigned staging_free;

@@ -2,7 +2,8 @@
  * Slots: which are free, which have space in the file system, and when to stop lending.
  *
  * take() prefers a slot that has its space already; only then the file system is asked for more. A
- * thread of the tier does that, and who takes waits a moment for its answer: a disk that hangs may
+ * thread of the tier does that, and who takes waits a moment for its answer; as it does for who
+ * gives, since where the file system is under its floor the space goes back: a disk that hangs may
  * keep the thread for ever, but nobody else. And floor and allocation are looked at by one at a
  * time.
  */
@@ -16,12 +17,8 @@
 #include "core/thread.h"
 #include "store/tier_files.h"
 
-static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
+static void enqueue(struct fb_tier *t, struct fb_slot_queue *q, uint32_t slot)
 {
-    struct fb_stripe *stripe = &t->stripes[slot % t->stripe_count];
-    struct fb_slot_queue *q = state == FB_SLOT_FREE ? &stripe->free : &stripe->bare;
-
-    t->slot[slot].state = (uint8_t)state;
     t->slot[slot].next = FB_SLOT_NONE;
     if (q->first == FB_SLOT_NONE)
         q->first = slot;
@@ -30,9 +27,18 @@ static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
     q->last = slot;
 }
 
+static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
+{
+    struct fb_stripe *stripe = &t->stripes[slot % t->stripe_count];
+
+    t->slot[slot].state = (uint8_t)state;
+    enqueue(t, state == FB_SLOT_FREE ? &stripe->free : &stripe->bare, slot);
+}
+
 int fb_tier_space_init(struct fb_tier *tier)
 {
     FB_ASSERT(tier->stripe_count > 0);
+    tier->back.first = FB_SLOT_NONE;
     tier->slot = fb_alloc_array(tier->slots, sizeof *tier->slot);
     if (!tier->slot)
         return -ENOMEM;
@@ -141,6 +147,31 @@ static uint32_t allocate(struct fb_tier *t)
     return slot;
 }
 
+/* Free again, without its space where the file system wants that. The tier's lock is not held. */
+static void take_back(struct fb_tier *t, uint32_t slot)
+{
+    bool gone =
+        fb_tier_files_shortage(t, slot % t->stripe_count) > 0 && fb_tier_files_discard(t, slot);
+
+    fb_mutex_lock(&t->lock);
+    t->slot[slot].has_space = !gone;
+    unpop(t, slot);
+    fb_mutex_unlock(&t->lock);
+}
+
+static void take_back_next(struct fb_tier *t) FB_REQUIRES(&t->lock)
+{
+    uint32_t slot = t->back.first;
+
+    t->back.first = t->slot[slot].next;
+    fb_mutex_unlock(&t->lock);
+    take_back(t, slot);
+    fb_mutex_lock(&t->lock);
+    t->back_taken++;
+    t->space_late = false;
+    fb_cond_broadcast(&t->space_told);
+}
+
 static void *space_run(void *arg)
 {
     struct fb_tier *t = arg;
@@ -149,6 +180,10 @@ static void *space_run(void *arg)
     while (!t->space_stop) {
         uint32_t slot;
 
+        if (t->back.first != FB_SLOT_NONE) {
+            take_back_next(t);
+            continue;
+        }
         if (!t->space_wanted) {
             fb_cond_wait(&t->space_wake, &t->lock, FB_NEVER_NS);
             continue;
@@ -311,23 +346,42 @@ void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory
     fb_mutex_unlock(&tier->lock);
 }
 
+/* By the tier's thread. Who gives need not wait for it, but finds room then. */
+static void hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
+{
+    int64_t until_ns = fb_now_ns() + FB_TIER_PATIENCE_NS;
+    uint64_t mine = ++t->back_put;
+    bool in_time = true;
+
+    enqueue(t, &t->back, slot);
+    fb_cond_signal(&t->space_wake);
+    while (t->back_taken < mine && in_time)
+        in_time = fb_cond_wait(&t->space_told, &t->lock, until_ns);
+    t->space_late = t->space_late || t->back_taken < mine;
+}
+
 void fb_tier_give(struct fb_tier *tier, uint32_t slot)
 {
     unsigned stripe = slot % tier->stripe_count;
-    bool has_space, hangs;
+    bool asks, starting;
 
     FB_ASSERT(slot < tier->slots);
     fb_mutex_lock(&tier->lock);
     FB_ASSERT(tier->slot[slot].state <= FB_SLOT_TAKEN);
-    has_space = tier->slot[slot].has_space || !tier->files;
-    hangs = tier->space_late || (tier->ops->stuck && tier->ops->stuck(tier, stripe));
+    if (!tier->files)
+        tier->slot[slot].has_space = true;
+    /* The floor of a disk that hangs is looked at later, by fb_tier_excess(). */
+    asks = tier->files && tier->slot[slot].has_space && !tier->space_late &&
+           !(tier->ops->stuck && tier->ops->stuck(tier, stripe));
+    starting = tier->scanning;
+    if (!asks)
+        unpop(tier, slot);
+    else if (!starting)
+        hand_back(tier, slot);
     fb_mutex_unlock(&tier->lock);
-    if (tier->files && has_space && !hangs && fb_tier_files_shortage(tier, stripe) > 0)
-        has_space = !fb_tier_files_discard(tier, slot);
-    fb_mutex_lock(&tier->lock);
-    tier->slot[slot].has_space = has_space;
-    unpop(tier, slot);
-    fb_mutex_unlock(&tier->lock);
+    /* At the start nobody else is there, and there may be many. */
+    if (asks && starting)
+        take_back(tier, slot);
 }
 
 /* ---- the free-space floor ---- */
