@@ -13,8 +13,8 @@
 
 #define CLI_PING_WAIT_NS   (3 * 1000000000LL)
 #define CLI_STATUS_WAIT_NS (5 * 1000000000LL)
-#define CLI_WORK_WAIT_NS   (75 * 1000000000LL) /* a mount, an unmount */
-#define CLI_END_WAIT_NS    (60 * 1000000000LL) /* a daemon that closes its cache */
+#define CLI_WORK_WAIT_NS   (75 * 1000000000LL)  /* a mount, an unmount */
+#define CLI_END_WAIT_NS    (120 * 1000000000LL) /* a daemon that closes its cache, or gives it up */
 
 /* Sends the request to the daemon at `socket` and waits for its reply. *ret_fd, when asked for, is
  * the connection: the daemon closes it when it ends. -ENOENT: nobody listens there; -ETIMEDOUT;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/attr.h"
+#include "core/log.h"
 
 #define FRAMES 48
 
@@ -25,6 +26,7 @@ static void handle(int number)
     void *frames[FRAMES];
     const char *name = sigabbrev_np(number);
 
+    fb_log_last_words();
     say("forebay: died of SIG");
     say(name ? name : "?");
     say("; please report these lines, and the version that `forebay version` shows:\n");

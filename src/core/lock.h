@@ -52,6 +52,7 @@
  X(FB_RANK_URING, 85, "a ring's submission queue")                                          \
  X(FB_RANK_METRICS, 90, "the registry of metrics")                                          \
  X(FB_RANK_LOG, 95, "the log file and its rotation")                                        \
+ X(FB_RANK_LOG_QUEUE, 97, "lines on their way to the log")                                  \
  X(FB_RANK_EVENT, 99, "one event that somebody waits for")
 
 enum fb_lock_rank {

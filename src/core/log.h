@@ -5,8 +5,10 @@
  * fb_log_open(), and with path NULL, lines go to standard error without a stamp, as a program's
  * messages do: `forebay: warning: text`. Control characters are escaped (a newline is \n), so an
  * event is always one line; a text over 4 KiB ends in "...". A line that cannot be written is
- * dropped, silently. errno is left as it was. Never called on the hit path. Repeated failures are
- * the caller's to limit: see fb_log_limited().
+ * dropped, silently. Between fb_log_start() and fb_log_close() no caller waits for the disk: a
+ * thread writes, in the order of the calls, and where it cannot keep up lines are lost, which a
+ * line in their place says. errno is left as it was. Never called on the hit path. Repeated
+ * failures are the caller's to limit: see fb_log_limited().
  */
 #ifndef FB_CORE_LOG_H
 #define FB_CORE_LOG_H
@@ -35,7 +37,22 @@ FB_MUST_CHECK int fb_log_open(const char *path, enum fb_log_level level, uint64_
  * print, and for last words (crash.h). False: no log is open. */
 bool fb_log_take_stderr(void);
 
-/* Back to standard error and level info. */
+/* From now on a thread writes. Not twice. A child of fork() has no such thread, and writes itself.
+ */
+FB_MUST_CHECK int fb_log_start(void);
+
+/* Opens the same path anew, which somebody may have moved; the thread does where there is one. The
+ * log says whether it went well. */
+void fb_log_reopen(void);
+
+/* Waits until what was logged before is written. False: it was not by `until_ns`. */
+bool fb_log_flush(int64_t until_ns);
+
+/* For who dies of a signal: writes what the thread had still to write. Safe in a handler. */
+void fb_log_last_words(void);
+
+/* Ends the thread, with all written, and goes back to standard error and level info. Where the disk
+ * hangs it is waited for for seconds, then all stays as it is. */
 void fb_log_close(void);
 
 /* Parses error, warn, info, debug. -EINVAL otherwise. */

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "core/clock.h"
 #include "core/crash.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -15,6 +16,8 @@
 
 static struct fb_test_dir dir;
 static char content[1 << 16];
+
+#define LINES 100 /* before the end, not all of which may be written when it comes */
 
 static int setup(void **state)
 {
@@ -38,10 +41,12 @@ FB_NORETURN static void die(int number, uint64_t log_bytes)
     signal(number, SIG_DFL); /* not cmocka's */
     fb_crash_install();
     if (fb_log_open(fb_test_dir_path(&dir, "log"), FB_LOG_INFO, log_bytes, 1) < 0 ||
-        !fb_log_take_stderr())
+        !fb_log_take_stderr() || fb_log_start() < 0)
         _exit(1);
-    for (int i = 0; i < 3; i++)
-        fb_log_info("a line of the log before the end");
+    for (int i = 0; i < LINES; i++)
+        fb_log_info("line %d before the end", i);
+    if (log_bytes > 0)
+        (void)fb_log_flush(FB_NEVER_NS); /* it is rotated no more */
     raise(number);
     _exit(2);
 }
@@ -62,10 +67,21 @@ static void dies_of(int number, const char *words, uint64_t log_bytes)
     assert_non_null(strstr(content, "test_crash(")); /* a frame of ours */
 }
 
+/* The thread that writes may have written one of them when it is written by who dies. */
 static void last_words(void **state)
 {
+    char line[64];
+    char *at;
+
     (void)state;
     dies_of(SIGSEGV, "died of SIGSEGV", 0);
+    at = content;
+    for (int i = 0; i < LINES; i++) {
+        snprintf(line, sizeof line, "line %d before the end\n", i);
+        at = strstr(at, line);
+        assert_non_null(at);
+    }
+    assert_non_null(strstr(at, "died of SIGSEGV"));
     dies_of(SIGABRT, "died of SIGABRT", 0);
 }
 

@@ -1,6 +1,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <regex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -365,6 +366,163 @@ static void test_threads(void **state)
     assert_true(exists("log.5"));
 }
 
+/* All that threads said before the end is written, each thread's lines in their order. */
+static void test_thread_writes(void **state)
+{
+    pthread_t threads[THREADS];
+    char line[64];
+    char *at;
+
+    (void)state;
+    open_log(FB_LOG_INFO, 0, 0);
+    assert_int_equal(fb_log_start(), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(fb_thread_start(&threads[i], "logger", log_many, &threads[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    fb_log_close();
+    assert_int_equal(count_lines("log"), THREADS * PER_THREAD);
+    assert_non_null(fb_test_dir_read(&dir, "log", content, sizeof content));
+    for (int t = 0; t < THREADS; t++) {
+        at = content;
+        for (int i = 0; i < PER_THREAD; i++) {
+            snprintf(line, sizeof line, "thread %p line %d\n", (void *)&threads[t], i);
+            at = strstr(at, line);
+            assert_non_null(at);
+        }
+    }
+}
+
+/* The same file, a second time: the thread can be started anew. */
+static void test_thread_rotates(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        open_log(FB_LOG_INFO, 100, 2);
+        assert_int_equal(fb_log_start(), 0);
+        for (int i = 1; i <= 8; i++)
+            fb_log_info("line %d%d of thirty characters...", round, i);
+        assert_true(fb_log_flush(FB_NEVER_NS));
+        assert_file_contains("log", round ? "line 18 " : "line 08 ");
+        fb_log_close();
+    }
+    assert_file_contains("log.1", "line 17 ");
+    assert_file_contains("log.2", "line 16 ");
+    assert_false(exists("log.3"));
+}
+
+static void move_and_reopen(void)
+{
+    char from[2 * PATH_MAX];
+
+    snprintf(from, sizeof from, "%s", fb_test_dir_path(&dir, "log"));
+    fb_log_info("before");
+    assert_true(fb_log_flush(FB_NEVER_NS));
+    assert_int_equal(rename(from, fb_test_dir_path(&dir, "moved")), 0);
+    fb_log_reopen();
+}
+
+static void test_reopen(void **state)
+{
+    (void)state;
+    for (int threaded = 0; threaded < 2; threaded++) {
+        open_log(FB_LOG_INFO, 0, 0);
+        if (threaded)
+            assert_int_equal(fb_log_start(), 0);
+        move_and_reopen();
+        fb_log_close();
+        assert_file_contains("moved", "INFO before\n");
+        assert_int_equal(count_lines("log"), 1);
+        assert_file_contains("log", "INFO log opened anew\n");
+        assert_int_equal(unlink(fb_test_dir_path(&dir, "log")), 0);
+    }
+}
+
+#define HUNG_LINES 4000
+
+/* Reads lines up to the last; returns how many were lost, as the lines in their place say. */
+static unsigned read_pipe(FILE *in)
+{
+    unsigned all_lost = 0, next = 0, number, lost;
+    char line[8192];
+    char *text;
+
+    while (next < HUNG_LINES && fgets(line, sizeof line, in)) {
+        text = strchr(line, 'Z');
+        assert_non_null(text);
+        if (sscanf(text, "Z WARN %u lines are lost", &lost) == 1) {
+            next += lost;
+            all_lost += lost;
+        } else if (!strstr(text, "log opened anew")) {
+            assert_int_equal(sscanf(text, "Z INFO number %u ", &number), 1);
+            assert_int_equal(number, next++);
+        }
+    }
+    assert_int_equal(next, HUNG_LINES);
+    return all_lost;
+}
+
+static void *say_last(void *arg)
+{
+    assert_true(fb_log_flush(FB_NEVER_NS));
+    fb_log_info("number %d is the last", HUNG_LINES - 1);
+    return arg;
+}
+
+/* A log that takes nothing more (a pipe that nobody reads) holds nobody up, whatever is said; when
+ * it does again, all comes in its order, with a word about what is missing, where it is missing. */
+static void test_hung_log(void **state)
+{
+    char filler[200];
+    pthread_t last;
+    FILE *in;
+    int fd;
+
+    (void)state;
+    memset(filler, 'f', sizeof filler);
+    assert_int_equal(mkfifo(fb_test_dir_path(&dir, "log"), 0600), 0);
+    fd = open(fb_test_dir_path(&dir, "log"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETFL, 0), 0);
+    in = fdopen(fd, "r");
+    assert_non_null(in);
+    open_log(FB_LOG_INFO, 0, 0);
+    assert_int_equal(fb_log_start(), 0);
+    for (int i = 0; i < HUNG_LINES - 1; i++)
+        fb_log_info("number %d %.*s", i, (int)sizeof filler, filler);
+    assert_false(fb_log_flush(fb_now_ns() + FB_NS_PER_MS));
+    fb_log_reopen();
+    assert_int_equal(fb_thread_start(&last, "last", say_last, NULL), 0);
+    assert_in_range(read_pipe(in), 1, HUNG_LINES - 2);
+    assert_int_equal(pthread_join(last, NULL), 0);
+    fb_log_close();
+    fclose(in);
+}
+
+/* A child has the log, but not the thread, nor what waits for it. */
+static void test_fork(void **state)
+{
+    pid_t child;
+    int status;
+
+    (void)state;
+    open_log(FB_LOG_INFO, 0, 0);
+    assert_int_equal(fb_log_start(), 0);
+    fb_log_info("before");
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        fb_log_info("in the child");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    fb_log_info("after");
+    fb_log_close();
+    assert_int_equal(count_lines("log"), 3);
+    assert_file_contains("log", "INFO in the child\n");
+}
+
 static _Atomic int64_t limited_last_ns;
 
 static void *ask_many(void *arg)
@@ -426,6 +584,11 @@ int main(void)
         TEST(test_standard_error),
         TEST(test_errno_is_kept),
         TEST(test_threads),
+        TEST(test_thread_writes),
+        TEST(test_thread_rotates),
+        TEST(test_reopen),
+        TEST(test_hung_log),
+        TEST(test_fork),
         TEST(test_limited),
         TEST(test_limited_threads),
     };

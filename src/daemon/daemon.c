@@ -27,6 +27,7 @@
 #define USERS_GRACE_NS (12 * FB_NS_PER_S) /* opening a source may take ten */
 /* What memory holds goes down in 20 s; a disk that has not taken the rest by then hangs. */
 #define CLOSE_GRACE_NS  (60 * FB_NS_PER_S)
+#define LOG_GRACE_NS    (5 * FB_NS_PER_S)
 #define STOP_RETRY_MS   100
 #define EVICT_NAME_SIZE 32
 #define JOURNAL_NAME    "uploads"
@@ -164,6 +165,9 @@ static int claim_home(struct fb_daemon *d, struct fb_error *err)
     rc = open_log(c);
     if (rc)
         return fb_error_set(err, rc, "cannot write the log %s: %s", c->log_file, fb_strerror(rc));
+    rc = fb_log_start();
+    if (rc)
+        return fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc));
     rc = fb_runtime_socket(fb_config_home(c), true, &socket_path, err);
     if (rc)
         return rc;
@@ -330,16 +334,6 @@ static int start(struct fb_daemon *d, struct fb_error *err)
 
 /* ---- running ---- */
 
-static void reopen_log(const struct fb_daemon *d)
-{
-    int rc = open_log(d->options->config);
-
-    if (rc)
-        fb_log_error("cannot open the log anew: %s", fb_strerror(rc));
-    else
-        fb_log_info("log opened anew");
-}
-
 /* The number of signals that ask us to end. */
 static unsigned take_signals(const struct fb_daemon *d)
 {
@@ -348,7 +342,7 @@ static unsigned take_signals(const struct fb_daemon *d)
 
     while (read(d->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGHUP) {
-            reopen_log(d);
+            fb_log_reopen();
             continue;
         }
         fb_log_info("signal %s from process %u", info.ssi_signo == SIGINT ? "INT" : "TERM",
@@ -563,8 +557,10 @@ int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
         fb_log_debug("not started: %s", err->text);
     else
         run(d);
-    if (!stop(d))
+    if (!stop(d)) {
+        (void)fb_log_flush(fb_now_ns() + LOG_GRACE_NS);
         return fb_error_set(err, FB_DAEMON_STUCK, "the daemon could not end cleanly");
+    }
     if (rc == 0)
         fb_log_info("forebay ended");
     fb_log_close();

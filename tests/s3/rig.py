@@ -175,6 +175,10 @@ class Mount:
                   errors="replace") as f:
             return f.read()
 
+    def says(self, text):
+        """Sooner or later, in the log."""
+        wait_until(LIMIT_S, lambda: text in self.log(), text, "in the log")
+
     def evict(self):
         run(FOREBAY, "evict", self.point, env=self.env)
 
