@@ -8,8 +8,11 @@
  *         row's label += 1 / (size * (time since the sampling + a tenth of the interval)); it has
  *         counted
  *     train: boost labels over features, forget all samplings and ghosts
- *     drift: many more requests miss than at the last training: forget all rows and the model, and
- *         begin anew, with the short intervals of the beginning
+ *     drift: many more requests miss than when the interval began, and go on missing; and of the
+ *         groups that were there when they rose only the youngest have been asked for since, or
+ *         none, whatever the model said of them: forget all rows and the model, and begin anew,
+ *         with the short intervals of the beginning
+ *     burst: they rise, and old groups are asked for as before: nothing is forgotten
  *     rank: predict for all groups, divide by their bytes, sort, hand out the first share `evict`
  */
 #include "policy/glcache.h"
@@ -26,6 +29,7 @@
 #define ROWS_MIN       32 /* for a model */
 #define GHOSTS_MAX     32768
 #define GHOST_SLOTS    (2 * GHOSTS_MAX)
+#define GHOST_BITS     18     /* of a hash */
 #define WINDOW         10000u /* requests */
 #define MOMENTS        32
 #define INTERVAL_MIN   2000.0
@@ -36,6 +40,10 @@
 #define DRIFT          0.1f /* misses of a request, more than at the last training */
 #define LOOK           0.25 /* of the cache's objects, */
 #define LOOK_MIN       400  /* and at least so many, are missed in a look */
+#define SUSPECTS       256  /* groups on which the model is tried */
+#define PAIRS_MIN      32   /* pairs of them, of which one was asked for more */
+#define HITS_MIN       32   /* in a look: some would be old groups', were these alive */
+#define YOUNGER        0.8  /* of the pairs: only what is new is asked for */
 
 struct ghost {
     uint64_t hash; /* 0: free */
@@ -45,6 +53,14 @@ struct ghost {
 struct ranked {
     float score;
     uint32_t group;
+};
+
+/* What was said of a group when misses had risen. */
+struct suspect {
+    uint32_t group;
+    uint32_t opened; /* what it was; another group may be in its place by now */
+    uint32_t requests;
+    float score;
 };
 
 struct fb_gl_state {
@@ -68,6 +84,8 @@ struct fb_gl_state {
     float recent;   /* miss ratio of the last one */
     float usual;    /* what it was when the interval began */
     uint32_t began; /* to learn: at the start, or after a drift */
+    struct suspect suspect[SUSPECTS];
+    size_t suspects; /* 0: nothing is suspected */
 
     uint32_t next_sample;
     uint32_t next_train;
@@ -83,6 +101,9 @@ struct fb_gl_state {
     size_t row_first; /* of this interval */
 
     struct ghost *ghost; /* open addressing */
+    /* A bit for each part of the hashes that a ghost is in, so that most misses, which have none,
+     * do not wait for the table to come from memory. */
+    uint64_t ghost_bits[(1u << GHOST_BITS) / 64];
     struct ranked *ranked;
     size_t ranked_room;
     float *features; /* of the groups that are ranked */
@@ -221,10 +242,19 @@ static struct ghost *ghost_slot(struct fb_gl_state *s, uint64_t hash)
     return &s->ghost[i % GHOST_SLOTS];
 }
 
+static uint64_t *ghost_bits(struct fb_gl_state *s, uint64_t hash, uint64_t *ret_bit)
+{
+    uint64_t part = hash >> (64 - GHOST_BITS);
+
+    *ret_bit = 1ull << part % 64;
+    return &s->ghost_bits[part / 64];
+}
+
 void fb_gl_evicted(struct fb_gl *gl, uint32_t group, uint64_t hash, const struct fb_gl_meta *meta)
 {
     const struct fb_gl_group *g = &gl->group[group];
     struct ghost *ghost;
+    uint64_t bit;
 
     if (g->row == FB_GL_NONE || (meta->mark & FB_GL_TURNS) == g->turn || gl->ghosts == GHOSTS_MAX ||
         hash == 0)
@@ -233,13 +263,18 @@ void fb_gl_evicted(struct fb_gl *gl, uint32_t group, uint64_t hash, const struct
     if (ghost->hash == 0)
         gl->ghosts++;
     *ghost = (struct ghost){hash, g->row};
+    *ghost_bits(gl->state, hash, &bit) |= bit;
 }
 
 /* A ghost counts once: its row is taken from it, its place stays until the training. */
 void fb_gl_ghost(struct fb_gl *gl, uint64_t hash, uint32_t size)
 {
-    struct ghost *ghost = ghost_slot(gl->state, hash);
+    struct ghost *ghost;
+    uint64_t bit;
 
+    if (!(*ghost_bits(gl->state, hash, &bit) & bit))
+        return;
+    ghost = ghost_slot(gl->state, hash);
     if (ghost->hash == 0 || ghost->row == FB_GL_NONE)
         return;
     add_label(gl, ghost->row, size);
@@ -330,8 +365,10 @@ static void forget_samples(struct fb_gl *gl)
 {
     for (size_t i = 0; i < gl->groups; i++)
         gl->group[i].row = FB_GL_NONE;
-    if (gl->ghosts > 0)
+    if (gl->ghosts > 0) {
         memset(gl->state->ghost, 0, GHOST_SLOTS * sizeof *gl->state->ghost);
+        memset(gl->state->ghost_bits, 0, sizeof gl->state->ghost_bits);
+    }
     gl->ghosts = 0;
 }
 
@@ -369,20 +406,122 @@ static void plan_interval(struct fb_gl *gl, uint64_t cached)
     s->next_sample = gl->now;
     s->sample_end = gl->now + (uint32_t)(interval / 2);
     s->next_train = gl->now + (uint32_t)interval;
-    s->usual = s->recent;
+    if (s->suspects == 0) /* else it is not known yet whether this is usual */
+        s->usual = s->recent;
 }
 
-/* What was asked for is not asked for any more. */
+/* ---- drift ---- */
+
+static bool can_go(const struct fb_gl_group *g)
+{
+    return g->used && !g->open && g->objects > 0;
+}
+
+/* A model may say less than nothing of the worst: they stay the worst. */
+static float per_byte(float utility, uint64_t size)
+{
+    return utility > 0 ? utility / (float)size : utility * (float)size;
+}
+
+/* Remembers what the model says of the groups; of many groups, of some. */
+static void suspect(struct fb_gl *gl)
+{
+    struct fb_gl_state *s = gl->state;
+    float features[SUSPECTS * FB_GL_FEATURES];
+    float score[SUSPECTS];
+    size_t step = gl->groups / SUSPECTS + 1;
+
+    s->suspects = 0;
+    for (size_t i = 0; i < gl->groups; i += step) {
+        const struct fb_gl_group *g = &gl->group[i];
+
+        if (!can_go(g))
+            continue;
+        set_features(gl, g, features + s->suspects * FB_GL_FEATURES);
+        s->suspect[s->suspects++] =
+            (struct suspect){.group = (uint32_t)i, .opened = g->opened, .requests = g->requests};
+    }
+    fb_boost_predict(s->model, features, s->suspects, score);
+    for (size_t i = 0; i < s->suspects; i++)
+        s->suspect[i].score = per_byte(score[i], gl->group[s->suspect[i].group].size);
+}
+
+/* Those that are still there, with the requests for a byte since. */
+static size_t remaining(const struct fb_gl *gl, const struct suspect *ret_left[SUSPECTS],
+                        double ret_asked[SUSPECTS])
+{
+    const struct fb_gl_state *s = gl->state;
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->suspects; i++) {
+        const struct suspect *x = &s->suspect[i];
+        const struct fb_gl_group *g = &gl->group[x->group];
+
+        if (!can_go(g) || g->opened != x->opened)
+            continue;
+        ret_left[n] = x;
+        ret_asked[n++] = (double)(g->requests - x->requests) / (double)g->size;
+    }
+    return n;
+}
+
+enum verdict {
+    UNKNOWN,
+    DRIFTED,
+    BURST,
+};
+
+/* Of all pairs of which one was asked for more, how often did the model say so, and how often is it
+ * the younger? Without pairs nobody asks for what is old; there may be hits on what came since. */
+static enum verdict try_model(const struct fb_gl *gl, uint32_t hits)
+{
+    const struct suspect *left[SUSPECTS];
+    double asked[SUSPECTS];
+    size_t n = remaining(gl, left, asked);
+    size_t pairs = 0;
+    size_t said = 0;
+    size_t younger = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            if (asked[i] <= asked[j])
+                continue;
+            pairs++;
+            said += left[i]->score > left[j]->score;
+            younger += (int32_t)(left[i]->opened - left[j]->opened) > 0;
+        }
+    }
+    if (pairs < PAIRS_MIN)
+        return hits < HITS_MIN ? UNKNOWN : DRIFTED;
+    return said < younger && (double)younger > YOUNGER * (double)pairs ? DRIFTED : BURST;
+}
+
+/* A rise of the misses alone may be a burst, after which all is as before. */
 static bool has_drifted(struct fb_gl *gl, uint64_t cached)
 {
     struct fb_gl_state *s = gl->state;
+    enum verdict verdict = UNKNOWN;
+    uint32_t requests = gl->now - s->look_start;
+    uint32_t hits = requests - s->look_misses;
 
     if (s->look_misses < fmax(LOOK * (double)cached, LOOK_MIN))
         return false;
-    s->recent = (float)s->look_misses / (float)(gl->now - s->look_start);
+    s->recent = (float)s->look_misses / (float)requests;
     s->look_start = gl->now;
     s->look_misses = 0;
-    return s->model && s->recent > s->usual + DRIFT;
+    if (!s->model || s->recent <= s->usual + DRIFT) {
+        s->suspects = 0;
+        return false;
+    }
+    if (s->suspects > 0)
+        verdict = try_model(gl, hits);
+    if (verdict == UNKNOWN) {
+        suspect(gl);
+    } else {
+        s->suspects = 0;
+        s->usual = s->recent; /* not to be asked again before it rises further */
+    }
+    return verdict == DRIFTED;
 }
 
 /* Without a model the groups go in turn, which is better than one that is wrong. */
@@ -395,6 +534,7 @@ static void begin_anew(struct fb_gl *gl)
     s->row = s->row_count = 0;
     s->victims = s->victim = 0;
     s->began = gl->now;
+    s->suspects = 0;
     s->drifts++;
 }
 
@@ -445,17 +585,6 @@ static int grow_ranking(struct fb_gl *gl)
     s->features = fb_alloc_array(gl->groups, (FB_GL_FEATURES + 1) * sizeof *s->features);
     s->ranked_room = s->ranked && s->features ? gl->groups : 0;
     return s->ranked_room ? 0 : -ENOMEM;
-}
-
-static bool can_go(const struct fb_gl_group *g)
-{
-    return g->used && !g->open && g->objects > 0;
-}
-
-/* A model may say less than nothing of the worst: they stay the worst. */
-static float per_byte(float utility, uint64_t size)
-{
-    return utility > 0 ? utility / (float)size : utility * (float)size;
 }
 
 static int rank(struct fb_gl *gl)

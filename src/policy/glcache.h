@@ -14,8 +14,8 @@
  * for adds its utility once, also when the group has been evicted since (ghosts). At the end of the
  * interval these rows and those of intervals before, at most 2,048, train a model. Where the paper
  * does so once a day, an interval here is half a turnover of the cache, and longer later on, so the
- * first model comes after half a turnover. When a tenth more of the requests miss than at the last
- * training, what was learned is of a time that is over: it begins anew.
+ * first model comes after half a turnover. When a tenth more of the requests go on missing and
+ * hardly anything old is asked for, what was learned is of a time that is over: it begins anew.
  *
  * Where the paper's words alone do worse than its authors' code, or squared loss does:
  * - Groups are ranked by utility per byte. They have equal numbers of objects, not of bytes.

@@ -1,7 +1,7 @@
 /*
  * GL-Cache's learning: groups that are asked for rank above groups that are not, objects count once
  * a sampling, ghosts count as well, merged groups take means and begin anew; of groups that are as
- * useful, the larger goes first.
+ * useful, the larger goes first. A drift is told from a burst.
  */
 #include <cmocka.h>
 #include <stdlib.h>
@@ -145,16 +145,28 @@ static void test_merge(void **state)
     fb_gl_destroy(gl);
 }
 
-static void ask(struct fb_gl *gl, struct fb_gl_meta metas[GROUPS][OBJECTS], uint32_t i, bool hit)
+/* Of a thousand requests `misses` miss; the others are for every other group from `first` on. */
+static void ask(struct fb_gl *gl, struct fb_gl_meta metas[GROUPS][OBJECTS], uint32_t first,
+                unsigned misses, uint32_t requests)
 {
-    uint32_t g = i % GROUPS;
-    struct fb_gl_meta gone;
+    for (uint32_t i = 0; i < requests; i++) {
+        uint32_t g = first + gl->now * 2 % (GROUPS - first);
+        struct fb_gl_meta gone;
 
-    if (hit)
-        fb_gl_hit(gl, g, 1, &metas[g][i / GROUPS % OBJECTS]);
-    else
-        fb_gl_miss(gl, i + 1, 1, i, &gone);
-    assert_int_equal(fb_gl_step(gl, (uint64_t)GROUPS * OBJECTS), 0);
+        if (gl->now * 7 % 1000 < misses)
+            fb_gl_miss(gl, fb_mix64(gl->now), 1, gl->now, &gone);
+        else
+            fb_gl_hit(gl, g, 1, &metas[g][gl->now / GROUPS % OBJECTS]);
+        assert_int_equal(fb_gl_step(gl, (uint64_t)GROUPS * OBJECTS), 0);
+    }
+}
+
+static bool has_model(struct fb_gl *gl)
+{
+    uint32_t victim;
+
+    assert_int_equal(fb_gl_victim(gl, &victim), 0);
+    return victim != FB_GL_NONE;
 }
 
 /* What it has learned is forgotten when nothing of it holds any more, and learned anew. */
@@ -162,26 +174,46 @@ static void test_drift(void **state)
 {
     static struct fb_gl_meta metas[GROUPS][OBJECTS];
     struct fb_gl *gl = make(metas);
-    uint32_t victim, i = 0;
+    const uint32_t fresh = GROUPS * 3 / 4;
 
     (void)state;
-    for (; i < 100000; i++)
-        ask(gl, metas, i, i % 10 != 0);
-    assert_true(fb_gl_trainings(gl) > 0);
-    assert_int_equal(fb_gl_drifts(gl), 0);
-    assert_int_equal(fb_gl_victim(gl, &victim), 0);
-    assert_int_not_equal(victim, FB_GL_NONE);
-    for (; fb_gl_drifts(gl) == 0; i++) {
-        assert_true(i < 100000 + 2 * GROUPS * OBJECTS);
-        ask(gl, metas, i, false);
+    ask(gl, metas, 0, 100, 100000);
+    assert_true(has_model(gl));
+    for (unsigned i = 0; fb_gl_drifts(gl) == 0; i++) {
+        /* What is missed goes into the same groups' places, and nobody asks for the others. */
+        for (uint32_t g = fresh; i % 200 == 0 && g < GROUPS; g++) {
+            fb_gl_open(gl, g);
+            for (uint32_t o = 0; o < OBJECTS; o++)
+                fb_gl_add(gl, g, 1, &metas[g][o]);
+            fb_gl_close(gl, g);
+        }
+        assert_true(i < 4 * GROUPS * OBJECTS);
+        ask(gl, metas, fresh, 900, 1);
     }
-    assert_int_equal(fb_gl_victim(gl, &victim), 0);
-    assert_int_equal(victim, FB_GL_NONE);
-    for (uint32_t end = i + 100000; i < end; i++)
-        ask(gl, metas, i, i % 10 != 0);
+    assert_false(has_model(gl));
+    ask(gl, metas, 0, 100, 100000);
     assert_int_equal(fb_gl_drifts(gl), 1);
-    assert_int_equal(fb_gl_victim(gl, &victim), 0);
-    assert_int_not_equal(victim, FB_GL_NONE);
+    assert_true(has_model(gl));
+    fb_gl_destroy(gl);
+}
+
+/* Many misses are no drift while what is old is still asked for, or nothing at all. */
+static void test_bursts(void **state)
+{
+    static struct fb_gl_meta metas[GROUPS][OBJECTS];
+    struct fb_gl *gl = make(metas);
+
+    (void)state;
+    ask(gl, metas, 0, 100, 100000);
+    for (unsigned i = 0; i < 4; i++) {
+        ask(gl, metas, 0, 600, 10000);
+        assert_true(has_model(gl));
+        ask(gl, metas, 0, 100, 20000);
+        ask(gl, metas, 0, 1000, 10000);
+        assert_true(has_model(gl));
+        ask(gl, metas, 0, 100, 20000);
+    }
+    assert_int_equal(fb_gl_drifts(gl), 0);
     fb_gl_destroy(gl);
 }
 
@@ -191,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_ranking),     cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_counts_once), cmocka_unit_test(test_ghosts),
         cmocka_unit_test(test_merge),       cmocka_unit_test(test_drift),
+        cmocka_unit_test(test_bursts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
