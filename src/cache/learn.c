@@ -620,7 +620,7 @@ void fb_learn_gone(struct fb_learn *learn, const struct fb_item *item)
     if (fb_reuse_is_mark(meta.history))
         return;
     fb_mutex_lock(&learn->lock);
-    fb_reuse_evicted(learn->reuse, hash, &meta);
+    fb_reuse_evicted(learn->reuse, fb_store_items(learn->cache->store), hash, &meta);
     fb_mutex_unlock(&learn->lock);
 }
 

@@ -19,7 +19,7 @@
  * The first model comes with the first eviction, even where nothing has come back: then ages up to
  * that of the cache are known to be useless, and those above, of which nothing is known, are not.
  *
- * The cells take 1.6 MB, the watched objects 1.6 MB, ghosts 2 bytes for each object in the cache.
+ * The cells take 1.6 MB, the watched objects 1.6 MB, ghosts at most 2 bytes for each cached object.
  */
 #include <errno.h>
 #include <math.h>
@@ -50,6 +50,8 @@
 #define RECENT          0.1 /* turnovers, */
 #define RECENT_MIN      100 /* and at least so many requests, are recent */
 #define CALM            0.3 /* turnovers after a training in which there is no drift */
+#define GHOSTS          0.9 /* of the objects in the cache, */
+#define GHOSTS_MIN      0.7 /* and at least so many */
 #define HELD_SCORE      10  /* what is learned is a rate, of a few hits a request at most */
 #define PINNED_SCORE    1000
 
@@ -271,15 +273,22 @@ static double gap_of(const struct fb_reuse *r, unsigned class)
     return exp2((age2[class] + 2 * r->octave2) / 4.0);
 }
 
+static uint64_t ghosts_of(const struct fb_reuse *r)
+{
+    return fb_reuse_ghosts_bytes(&r->ghosts) / FB_REUSE_GHOST;
+}
+
 /* The history of an object whose own does not count. */
 static uint8_t first_history(struct fb_reuse *r, uint64_t hash)
 {
     struct fb_reuse_ghost ghost;
+    double left; /* objects, since it did */
     double gap;
 
     if (!fb_reuse_ghosts_take(&r->ghosts, hash, &ghost))
         return 0;
-    gap = gap_of(r, ghost.age) + ghost.since * r->turnover;
+    left = ghost.since * (double)ghosts_of(r);
+    gap = gap_of(r, ghost.age) + left / (double)fb_max_u64(r->cached, 1) * r->turnover;
     return next_history(r, (uint8_t)(ghost.history << 3), (uint32_t)fmin(gap, UINT32_MAX));
 }
 
@@ -300,7 +309,21 @@ void fb_reuse_miss(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct 
     note(reuse, hash, size, meta);
 }
 
-void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reuse_meta *meta)
+/* ---- ghosts ---- */
+
+/* Never more than there are objects in the cache, so that an object takes 5 bytes at most; somewhat
+ * fewer, so that not every change of their number is one of the ghosts'. A cache that has grown, as
+ * when a disk fills up behind DRAM, has too few. */
+static void fit_ghosts(struct fb_reuse *r, uint64_t cached)
+{
+    uint64_t ghosts = ghosts_of(r);
+
+    if (ghosts > cached || (double)ghosts < GHOSTS_MIN * (double)cached)
+        fb_reuse_ghosts_resize(&r->ghosts, (uint64_t)(GHOSTS * (double)cached));
+}
+
+void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t cached, uint64_t hash,
+                      const struct fb_reuse_meta *meta)
 {
     const struct fb_reuse_ghost ghost = {
         .history = meta->history >> 3,
@@ -308,6 +331,8 @@ void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reu
     };
 
     reuse->evicted++;
+    if (reuse->trainings > 0)
+        fit_ghosts(reuse, cached);
     fb_reuse_ghosts_add(&reuse->ghosts, hash, &ghost);
 }
 
@@ -402,24 +427,13 @@ static void fade(struct fb_reuse *r)
     r->trained = r->now;
 }
 
-/* A cache that has grown, as when a disk fills up behind DRAM, has too few, and one whose objects
- * have become larger too many: others are made, empty. */
-void fb_reuse_fit_ghosts(struct fb_reuse *r)
-{
-    if (r->ghosts.ghost && r->cached <= 2 * r->ghosts_for && r->ghosts_for <= 2 * r->cached)
-        return;
-    fb_reuse_ghosts_free(&r->ghosts);
-    fb_reuse_ghosts_make(&r->ghosts, r->cached);
-    r->ghosts_for = r->cached;
-}
-
 bool fb_reuse_prepare(struct fb_reuse *reuse, uint64_t cached)
 {
     if (has_drifted(reuse))
         reuse->drifted_at = reuse->requests;
     reuse->cached = cached;
     reuse->turnover = (double)cached / fmax(reuse->miss_ratio, MISS_RATIO_MIN) + 1;
-    fb_reuse_fit_ghosts(reuse);
+    fit_ghosts(reuse, cached);
     rebuild(reuse, FORGET * (reuse->turnover + FORGET_MIN));
     fb_reuse_add_open(reuse);
     reuse->left = left_since(reuse);

@@ -17,8 +17,8 @@
  * takes its place until then; per byte. This is Gittins' index, of hits for space and time: it
  * knows no time scale, and what it compares is what a cache has to give.
  *
- * Evicted objects leave a ghost of 2 bytes, one for each object in the cache, so that history
- * survives a while: with the 3 bytes that its owner keeps, 5 for each object in the cache.
+ * Evicted objects leave a ghost of 2 bytes, at most one for each object in the cache, so that
+ * history survives a while: with the 3 bytes that its owner keeps, at most 5 for each of them.
  *
  * Time is counted in requests. Pure: no I/O, no locks, no clock; calls come one at a time, but for
  * the slow part of a training, fit(), during which all the others may be called.
@@ -75,7 +75,9 @@ void fb_reuse_hit(struct fb_reuse *reuse, uint64_t hash, uint32_t size, struct f
 void fb_reuse_miss(struct fb_reuse *reuse, uint64_t hash, uint32_t size,
                    struct fb_reuse_meta *meta);
 
-void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t hash, const struct fb_reuse_meta *meta);
+/* `cached` objects are left in the cache; there are never more ghosts than that. */
+void fb_reuse_evicted(struct fb_reuse *reuse, uint64_t cached, uint64_t hash,
+                      const struct fb_reuse_meta *meta);
 
 /* The higher, the better to keep. Until the first training: (1 + count) / (age * size). */
 float fb_reuse_score(struct fb_reuse *reuse, const struct fb_reuse_meta *meta, uint32_t size);

@@ -14,7 +14,7 @@
 static uint16_t *bucket_of(const struct fb_reuse_ghosts *g, uint64_t hash, unsigned *ret_tag)
 {
     *ret_tag = (unsigned)(hash % TAGS) + 1;
-    return &g->ghost[(hash >> 12) % g->buckets * WAYS];
+    return &g->ghost[((hash >> 32) * g->buckets >> 32) * WAYS];
 }
 
 void fb_reuse_ghosts_add(struct fb_reuse_ghosts *g, uint64_t hash, const struct fb_reuse_ghost *add)
@@ -49,10 +49,51 @@ bool fb_reuse_ghosts_take(struct fb_reuse_ghosts *g, uint64_t hash, struct fb_re
     return false;
 }
 
-void fb_reuse_ghosts_make(struct fb_reuse_ghosts *g, uint64_t cached)
+/* Fills bucket `to` of `buckets` from those of `was` that had its hashes; it may be one of them.
+ * What had not its hashes comes along, and goes as the others do. */
+static void refill(struct fb_reuse_ghosts *g, uint64_t to, uint64_t buckets, uint64_t was)
 {
-    g->buckets = fb_max_u64(fb_min_u64(cached, GHOSTS_MAX) / WAYS, 1);
-    g->ghost = fb_alloc_array(g->buckets, WAYS * sizeof *g->ghost);
+    uint16_t filled[WAYS] = {0};
+    uint64_t first = to * was / buckets;
+    uint64_t end = ((to + 1) * was + buckets - 1) / buckets;
+    unsigned n = 0;
+
+    for (unsigned way = 0; way < WAYS; way++) {
+        for (uint64_t from = first; from < end && n < WAYS; from++) {
+            uint16_t ghost = g->ghost[from * WAYS + way];
+
+            if (ghost != 0)
+                filled[n++] = ghost;
+        }
+    }
+    memcpy(&g->ghost[to * WAYS], filled, sizeof filled);
+}
+
+/* In place: a bucket's hashes lie further on in a larger table, and further back in a smaller. */
+void fb_reuse_ghosts_resize(struct fb_reuse_ghosts *g, uint64_t ghosts)
+{
+    uint64_t buckets = fb_min_u64(ghosts, GHOSTS_MAX) / WAYS;
+    uint64_t was = g->ghost ? g->buckets : 0;
+    uint16_t *table;
+
+    if (buckets == 0) {
+        free(g->ghost);
+        g->ghost = NULL;
+        return;
+    }
+    for (uint64_t to = 0; to < buckets && buckets < was; to++)
+        refill(g, to, buckets, was);
+    table = realloc(g->ghost, buckets * WAYS * sizeof *g->ghost);
+    if (!table && buckets < was)
+        table = g->ghost;
+    if (!table)
+        return;
+    g->ghost = table;
+    g->buckets = buckets;
+    if (was == 0)
+        memset(table, 0, buckets * WAYS * sizeof *table);
+    for (uint64_t to = buckets; to > 0 && was > 0 && was < buckets; to--)
+        refill(g, to - 1, buckets, was);
 }
 
 void fb_reuse_ghosts_free(struct fb_reuse_ghosts *g)

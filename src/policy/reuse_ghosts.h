@@ -1,13 +1,13 @@
 /*
- * policy/reuse_ghosts.h - histories of objects that have left the cache, 2 bytes each, as many as
- * there are objects in the cache.
+ * policy/reuse_ghosts.h - histories of objects that have left the cache, 2 bytes each, at most
+ * as many as there are objects in the cache.
  *
  *     ghost = tag (8 bits) | age when it left (3 bits, class of a gap) | history (5 bits)
  *
  * A bucket of 8 is found by the hash, a ghost in it by its tag; a stranger is taken for one it
  * knows in 8 of 255 cases. A bucket is a queue: a new ghost comes first, and the others move on by
  * one. So the place of a ghost says how long it has been here, and it needs no time of its own:
- * since the one in place 4 came, about half as many objects have left as there are in the cache.
+ * since the one in place 4 came, about half as many objects have left as there are ghosts.
  */
 #ifndef FB_POLICY_REUSE_GHOSTS_H
 #define FB_POLICY_REUSE_GHOSTS_H
@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "base/attr.h"
+
+#define FB_REUSE_GHOST 2 /* bytes */
 
 struct fb_reuse_ghosts {
     uint16_t *ghost; /* NULL: there are none */
@@ -29,8 +31,9 @@ struct fb_reuse_ghost {
     float since;     /* then so many objects have left, as a share of the ghosts */
 };
 
-/* For a cache of so many objects. Without memory for them there are no ghosts. */
-void fb_reuse_ghosts_make(struct fb_reuse_ghosts *g, uint64_t cached);
+/* At most so many; those that there are stay, as far as there is room. Without memory for more
+ * there are as many as before. */
+void fb_reuse_ghosts_resize(struct fb_reuse_ghosts *g, uint64_t ghosts);
 void fb_reuse_ghosts_free(struct fb_reuse_ghosts *g);
 size_t fb_reuse_ghosts_bytes(const struct fb_reuse_ghosts *g);
 

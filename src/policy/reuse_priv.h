@@ -52,7 +52,6 @@ struct fb_reuse {
     uint64_t watch_mask; /* hashes without these bits are watched */
 
     struct fb_reuse_ghosts ghosts;
-    uint64_t ghosts_for; /* so many objects in the cache */
 
     float *seen; /* observations by cell, fading */
     float *back; /* of these, came back */
@@ -103,7 +102,6 @@ void fb_reuse_hazards(const struct fb_reuse *r, const float *seen, const float *
 void fb_reuse_add_open(struct fb_reuse *r);
 /* A training has begun: what misses now is usual. */
 void fb_reuse_calm(struct fb_reuse *r);
-void fb_reuse_fit_ghosts(struct fb_reuse *r);
 void fb_reuse_forget_utilities(struct fb_reuse *r);
 
 /* Judges the model that is about to be replaced, on what has come since. */

@@ -178,7 +178,6 @@ int fb_reuse_load(struct fb_reuse *reuse, const void *bytes, size_t size)
     take_head(reuse, &head);
     take_watched(reuse, watched, head.watched);
     reuse->model = model;
-    fb_reuse_fit_ghosts(reuse);
     fb_reuse_add_open(reuse);
     fb_reuse_forget_utilities(reuse);
     return 0;

@@ -191,10 +191,10 @@ static void drop(struct learned *c, uint32_t id)
 {
     struct object *o = &c->object[id];
 
-    fb_reuse_evicted(c->reuse, fb_mix64(id + 1), &o->meta);
     o->cached = false;
     c->size -= o->size;
     c->cached--;
+    fb_reuse_evicted(c->reuse, c->cached, fb_mix64(id + 1), &o->meta);
 }
 
 static int merge(struct learned *c)
