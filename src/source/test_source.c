@@ -22,6 +22,7 @@ struct fake {
     bool stuck; /* close does not get jobs back */
     unsigned started[FB_SOURCE_OPS];
     unsigned probes;
+    int64_t probe_deadline_ns; /* of the last one */
     unsigned held_count;
     struct fb_source_job *held[HELD_MAX];
     struct fb_source_handle dir;
@@ -39,6 +40,8 @@ static void fake_start(void *backend, struct fb_source_job *job)
     fb_mutex_lock(&fake->lock);
     fake->started[job->op]++;
     fake->probes += job->urgent;
+    if (job->urgent)
+        fake->probe_deadline_ns = job->deadline_ns;
     hold = fake->mode == HOLD || (fake->mode == HOLD_ORDINARY && !job->urgent);
     result = fake->result;
     if (hold) {
@@ -377,6 +380,33 @@ static void test_long_job_goes_on_while_the_source_is_there(void **state)
     fake_end(&fake, source);
 }
 
+/* That a long job takes long says little: a probe for its sake has half of the time after which it
+ * was doubted, not only that of other probes. */
+static void test_long_jobs_probe_has_longer(void **state)
+{
+    struct fake fake;
+    struct fb_source *source = fake_open(&fake, HOLD);
+    struct fb_source_job *job = fb_test_job(FB_SOURCE_STAT, "long");
+    int64_t doubt_ns = 3 * FB_SOURCE_PROBE_NS;
+    int64_t earliest_ns = fb_now_ns() + doubt_ns + doubt_ns / 2;
+    _Atomic unsigned done = 0;
+    int64_t probe_ns;
+
+    (void)state;
+    assert_non_null(job);
+    job->deadline_ns = FB_NEVER_NS;
+    job->doubt_ns = doubt_ns;
+    submit(source, job, &done);
+    FB_TEST_EVENTUALLY(fake_count(&fake, &fake.probes) > 0);
+    fb_mutex_lock(&fake.lock);
+    probe_ns = fake.probe_deadline_ns;
+    fb_mutex_unlock(&fake.lock);
+    assert_true(probe_ns >= earliest_ns);
+    fake_release(&fake, 0);
+    FB_TEST_EVENTUALLY(done == 1);
+    fake_end(&fake, source);
+}
+
 static void test_late_probe_counts(void **state)
 {
     struct fake fake;
@@ -659,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_slow_file_harms_nobody),
         cmocka_unit_test(test_down_and_back),
+        cmocka_unit_test(test_long_jobs_probe_has_longer),
         cmocka_unit_test(test_late_probe_counts),
         cmocka_unit_test(test_long_job_ends_with_the_source),
         cmocka_unit_test(test_long_job_goes_on_while_the_source_is_there),
