@@ -21,6 +21,7 @@
 #define CHUNK_BYTES  24
 #define EPOCHS_BYTES 8 /* a file: order and place, in one epoch */
 #define MEMORY_SHARE 56
+#define ASTRAY_MOST  (FB_ASTRAY_ALL * 3 / 4)
 
 uint64_t fb_epochs_bytes(uint64_t memory_bytes)
 {
@@ -230,19 +231,27 @@ int fb_cache_plan(struct fb_volume *volume, const char *dir, struct fb_names *na
                names, order, false, err);
 }
 
-/* Whether a user has told a plan for the directory. */
-static bool is_told(struct fb_epochs *e, uint16_t source, const char *dir)
+/* Whether somebody reads by the plan: two jobs that do not agree do not take it from each other. */
+static bool is_followed(const struct fb_planned *p)
 {
-    bool told = false;
+    return fb_now_ns() - fb_planned_used_ns(p) < FB_FOLLOWED_NS &&
+           atomic_load_explicit(&p->astray, memory_order_relaxed) < ASTRAY_MOST;
+}
+
+/* Whether a user has told a plan for the directory, or one was found that somebody reads by. */
+static bool has_plan(struct fb_epochs *e, uint16_t source, const char *dir, uint32_t rank)
+{
+    bool has = false;
 
     fb_mutex_lock(&e->lock);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         const struct fb_planned *p = e->plans[i];
 
-        told = told || (p && !p->found && p->source == source && strcmp(p->dir, dir) == 0);
+        has = has || (p && p->source == source && strcmp(p->dir, dir) == 0 &&
+                      (!p->found || (p->order.spec.split.rank == rank && is_followed(p))));
     }
     fb_mutex_unlock(&e->lock);
-    return told;
+    return has;
 }
 
 int fb_epochs_found(struct fb_epochs *e, uint16_t source, const char *dir, struct fb_names *names,
@@ -252,16 +261,18 @@ int fb_epochs_found(struct fb_epochs *e, uint16_t source, const char *dir, struc
     struct fb_list *it, *tmp;
     char *uri = NULL;
 
-    if (!is_told(e, source, dir)) {
-        fb_mutex_lock(&cache->fetch_lock);
-        FB_LIST_FOREACH (it, tmp, &cache->volumes) {
-            struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
-
-            if (!uri && v->id == source && !v->leaving)
-                uri = fb_strdup(fb_source_uri(v->source));
-        }
-        fb_mutex_unlock(&cache->fetch_lock);
+    if (has_plan(e, source, dir, order->spec.split.rank)) {
+        fb_names_free(names);
+        return fb_error_set(err, -EEXIST, "there is a plan already");
     }
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        struct fb_volume *v = FB_LIST_ENTRY(it, struct fb_volume, link);
+
+        if (!uri && v->id == source && !v->leaving)
+            uri = fb_strdup(fb_source_uri(v->source));
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
     if (!uri) {
         fb_names_free(names);
         return fb_error_set(err, -ENODEV, "nobody needs the plan");

@@ -1,15 +1,13 @@
 #include "cache/epoch_seeds.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "cache/dirs.h"
+#include "cache/epoch_names.h"
 #include "cache/epochs_priv.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -18,8 +16,9 @@
 #include "epoch/seed_search.h"
 
 #define READERS_MAX  256u /* processes looked at */
-#define PATHS        64u  /* of each */
-#define PATHS_MIN    24u  /* before anything is concluded */
+#define PLACES       64u
+#define PATHS        64u /* of each */
+#define PATHS_MIN    24u /* before anything is concluded */
 #define FORGET_NS    (60 * FB_NS_PER_S)
 #define AGAIN_NS     (20 * FB_NS_PER_S) /* a directory in which nothing was found; then twice ... */
 #define AGAIN_MAX_NS (640 * FB_NS_PER_S)
@@ -34,13 +33,13 @@
 #define REST_MAX_NS  (50 * FB_NS_PER_MS)
 #define FAILED_MAX   16u
 #define KNOWN_MAX    8u
-#define ARENA_MIN    (1u << 20)
 
 /* What a process has read, from the beginning. */
 struct reader {
     uint32_t pid; /* 0: free */
     uint16_t source;
     uint32_t count;
+    uint32_t astray; /* of them, not foretold */
     bool has_waited; /* for one of them at least: there is something to gain */
     bool is_judged;  /* searched, or no shuffle */
     bool is_placed;
@@ -64,16 +63,6 @@ struct known {
     struct fb_seed_belief belief;
 };
 
-/* Paths of a data set, one behind the other. */
-struct listing {
-    struct fb_seeds *seeds;
-    size_t strip; /* of each path: the directory */
-    char *arena;
-    size_t used, room, most;
-    uint32_t *offsets;
-    uint32_t count, offsets_room;
-};
-
 struct fb_seeds {
     struct fb_cache *cache;
     pthread_t thread;
@@ -84,6 +73,7 @@ struct fb_seeds {
     struct fb_mutex lock; /* FB_RANK_SEEDS: guards what is below */
     struct fb_cond cond;
     struct reader readers[READERS_MAX];
+    uint8_t places[PLACES]; /* where the last one of such a number was found */
 
     bool may_idle;    /* the thread's, as the rest: it can come back from idle time */
     int64_t hurry_ns; /* from then on it competes */
@@ -106,13 +96,18 @@ static void reader_clear(struct reader *r)
 static struct reader *reader_for(struct fb_seeds *s, uint16_t source, uint32_t pid)
     FB_REQUIRES(&s->lock)
 {
-    struct reader *best = NULL;
+    struct reader *best = &s->readers[s->places[pid % PLACES]];
 
+    if (best->pid == pid && best->source == source)
+        return best;
+    best = NULL;
     for (unsigned i = 0; i < READERS_MAX; i++) {
         struct reader *r = &s->readers[i];
 
-        if (r->pid == pid && r->source == source)
+        if (r->pid == pid && r->source == source) {
+            s->places[pid % PLACES] = (uint8_t)i;
             return r;
+        }
         if (!best || (best->pid != 0 && (r->pid == 0 || r->used_ns < best->used_ns)))
             best = r;
     }
@@ -123,7 +118,7 @@ static struct reader *reader_for(struct fb_seeds *s, uint16_t source, uint32_t p
 }
 
 void fb_seeds_watch(struct fb_seeds *s, const struct fb_access *access, const char *path,
-                    size_t len)
+                    size_t len, bool foretold)
 {
     struct reader *r;
 
@@ -132,7 +127,7 @@ void fb_seeds_watch(struct fb_seeds *s, const struct fb_access *access, const ch
     fb_mutex_lock(&s->lock);
     r = reader_for(s, access->source, access->pid);
     r->used_ns = fb_now_coarse_ns();
-    if (access->outcome != FB_ACCESS_MEMORY) {
+    if (access->outcome != FB_ACCESS_MEMORY && !foretold) {
         r->has_waited = true;
         atomic_store_explicit(&s->waited_ns, r->used_ns, memory_order_relaxed);
     }
@@ -144,11 +139,18 @@ void fb_seeds_watch(struct fb_seeds *s, const struct fb_access *access, const ch
             memcpy(copy, path, len);
             copy[len] = 0;
             r->paths[r->count++] = copy;
+            r->astray += !foretold;
         }
-        if (r->count == PATHS_MIN)
+        if (r->count == PATHS_MIN || r->count == PATHS)
             fb_cond_signal(&s->cond);
     }
     fb_mutex_unlock(&s->lock);
+}
+
+/* A plan that was found foretells the others. */
+static bool is_astray(const struct reader *r)
+{
+    return 2 * r->astray >= r->count;
 }
 
 /* Names that go neither up nor down. */
@@ -184,122 +186,6 @@ static bool is_below(const char *path, const char *dir, size_t len)
     return len == 0 || (strncmp(path, dir, len) == 0 && path[len] == '/');
 }
 
-/* ---- listing --------------------------------------------------------------------------------- */
-
-static int grow(void **memory, size_t *room, size_t need, size_t most)
-{
-    size_t want = *room ? *room * 2 : ARENA_MIN;
-    void *grown;
-
-    if (need <= *room)
-        return 0;
-    if (need > most)
-        return -E2BIG;
-    grown = realloc(*memory, fb_max_u64(need, fb_min_u64(want, most)));
-    if (!grown)
-        return -ENOMEM;
-    *room = fb_max_u64(need, fb_min_u64(want, most));
-    *memory = grown;
-    return 0;
-}
-
-static int add_file(void *arg, const struct fb_walked *walked)
-{
-    struct listing *l = arg;
-    const char *path = walked->path + l->strip;
-    size_t len = strlen(path) + 1, room = l->offsets_room * sizeof *l->offsets;
-    void *arena = l->arena, *offsets = l->offsets;
-    int rc;
-
-    if (atomic_load_explicit(&l->seeds->stop, memory_order_relaxed))
-        return -ESHUTDOWN;
-    if (walked->type == DT_DIR)
-        return 0;
-    rc = grow(&arena, &l->room, l->used + len, l->most);
-    l->arena = arena;
-    if (rc == 0) {
-        rc = grow(&offsets, &room, (l->count + 1) * sizeof *l->offsets, l->most);
-        l->offsets = offsets;
-        l->offsets_room = (uint32_t)(room / sizeof *l->offsets);
-    }
-    if (rc < 0)
-        return rc;
-    memcpy(l->arena + l->used, path, len);
-    l->offsets[l->count++] = (uint32_t)l->used;
-    l->used += len;
-    return 0;
-}
-
-static int by_path(const void *a, const void *b, void *arg)
-{
-    const char *arena = arg;
-
-    return strcmp(arena + *(const uint32_t *)a, arena + *(const uint32_t *)b);
-}
-
-static size_t part(const char *path, bool last)
-{
-    const char *slash = last ? strrchr(path, '/') : strchr(path, '/');
-
-    return slash ? (size_t)(slash - path) : 0;
-}
-
-static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-    int order = memcmp(a, b, fb_min_u64(a_len, b_len));
-
-    return order ? order : (a_len > b_len) - (a_len < b_len);
-}
-
-/* Classes; in each, directories by their path; in each, names. */
-static int by_class(const void *a, const void *b, void *arg)
-{
-    const char *x = (const char *)arg + *(const uint32_t *)a;
-    const char *y = (const char *)arg + *(const uint32_t *)b;
-    int order = compare(x, part(x, false), y, part(y, false));
-
-    if (order == 0)
-        order = compare(x, part(x, true), y, part(y, true));
-    return order ? order : strcmp(x + part(x, true), y + part(y, true));
-}
-
-/* What ImageFolder takes. */
-static bool is_image(const char *path)
-{
-    static const char *const endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
-                                          ".pgm", ".tif",  ".tiff", ".webp"};
-    const char *dot = strrchr(path, '.');
-
-    for (size_t i = 0; dot && i < FB_ARRAY_SIZE(endings); i++) {
-        if (strcasecmp(dot, endings[i]) == 0)
-            return strchr(path, '/') != NULL;
-    }
-    return false;
-}
-
-static struct fb_names *make_names(const struct listing *l, bool images)
-{
-    struct fb_names *names = fb_names_new();
-    int rc = names ? 0 : -ENOMEM;
-
-    qsort_r(l->offsets, l->count, sizeof *l->offsets, images ? by_class : by_path, l->arena);
-    for (uint32_t i = 0; rc == 0 && i < l->count; i++) {
-        const char *path = l->arena + l->offsets[i];
-
-        if (!images || is_image(path))
-            rc = fb_names_add_path(names, path, strlen(path), FB_NAMES_NO_SIZE);
-    }
-    if (rc == 0 && fb_names_count(names) < FB_SEED_FILES)
-        rc = -ENODATA;
-    if (rc == 0)
-        rc = fb_names_index(names);
-    if (rc < 0) {
-        fb_names_free(names);
-        return NULL;
-    }
-    return names;
-}
-
 /* ---- one data set ---------------------------------------------------------------------------- */
 
 struct dataset {
@@ -321,18 +207,8 @@ static void dataset_clear(struct dataset *d)
 
 static int dataset_list(struct dataset *d)
 {
-    struct listing l = {.seeds = d->seeds,
-                        .strip = d->strip,
-                        .most = fb_epochs_bytes(d->seeds->cache->config.memory_bytes) / 2};
-    int rc = fb_dirs_walk(d->seeds->cache, d->source, d->dir, add_file, &l);
-
-    for (unsigned o = 0; rc == 0 && o < FB_SEED_ORDERS; o++) {
-        d->names[d->orders] = make_names(&l, o == 0);
-        d->orders += d->names[d->orders] != NULL;
-    }
-    free(l.arena);
-    free(l.offsets);
-    return rc == 0 && d->orders == 0 ? -ENODATA : rc;
+    return fb_epoch_names(d->seeds->cache, d->source, d->dir, &d->seeds->stop, d->names,
+                          &d->orders);
 }
 
 static struct fb_seed_search *search_new(const struct dataset *d, uint64_t limit)
@@ -526,7 +402,7 @@ static void plan_all(struct dataset *d, const struct crowd *c)
                 return;
         }
         rc = plan_rank(d, c, b->rank);
-        if (rc < 0)
+        if (rc < 0 && rc != -EEXIST)
             fb_log_info("a seed was found for /%s, but no plan could be made: %s", d->dir,
                         fb_strerror(rc));
     }
@@ -578,7 +454,7 @@ static bool choose(struct fb_seeds *s, struct dataset *d) FB_REQUIRES(&s->lock)
 
         if (r->pid == 0 || r->is_judged || r->count < PATHS_MIN)
             continue;
-        if (!r->has_waited || !looks_shuffled(r)) {
+        if (!r->has_waited || !is_astray(r) || !looks_shuffled(r)) {
             r->is_judged = r->count == PATHS;
             continue;
         }

@@ -1,7 +1,7 @@
 /*
  * cache/epoch_seeds.h - plans that nobody told: seeds found in what processes read.
  *
- *     accesses that no plan foretells ─► by process: the first PATHS files
+ *     accesses that nobody told, nor foretells what was found ─► by process: the first PATHS files
  *          │ their names go up and down like dice, and not all of them were in memory
  *          ▼
  *     directory they have in common ─► listed once ─► two orders: ImageFolder's, and by path
@@ -30,8 +30,9 @@ struct fb_seeds;
 FB_MUST_CHECK int fb_seeds_create(struct fb_cache *cache, struct fb_seeds **ret_seeds);
 void fb_seeds_destroy(struct fb_seeds *seeds); /* takes NULL */
 
-/* A file was begun to be read, and no plan has it. */
+/* A file was begun to be read, and nobody has told a plan that has it. `foretold`: one that was
+ * found has it just there. */
 void fb_seeds_watch(struct fb_seeds *seeds, const struct fb_access *access, const char *path,
-                    size_t len);
+                    size_t len, bool foretold);
 
 #endif

@@ -13,11 +13,11 @@
 
 #define ROUND_NS     (20 * FB_NS_PER_MS)
 #define IDLE_NS      FB_NS_PER_S
-#define FOLLOWED_NS  (10 * FB_NS_PER_S)  /* since the last access of a plan */
 #define OWNED_NS     (600 * FB_NS_PER_S) /* longer than most pauses of a job */
 #define OWNED_BITS   13                  /* a path has at most FB_PATH_MAX bytes */
 #define OWNED_MASK   ((1u << OWNED_BITS) - 1)
 #define CONTRADICTED 32 /* accesses in a row that were not foretold */
+#define LAST_FEW     16 /* accesses */
 
 /* ---- accesses -------------------------------------------------------------------------------- */
 
@@ -162,32 +162,48 @@ static void end_plan(struct fb_epochs *e, struct fb_planned *p, const char *why)
     fb_mutex_unlock(&e->lock);
 }
 
-/* A file of the plan's data set was begun to be read. True: as planned. */
-static bool follow(struct fb_epochs *e, struct fb_planned *p, const struct fb_access *access,
-                   uint32_t number)
+static bool is_astray(enum fb_follow_fate fate)
+{
+    return fate == FB_FOLLOW_STRANGE || fate == FB_FOLLOW_BACK || fate == FB_FOLLOW_LATE;
+}
+
+static void note_astray(struct fb_planned *p, bool astray)
+{
+    /* Relaxed: the thread's alone, and looked at by others. */
+    unsigned was = atomic_load_explicit(&p->astray, memory_order_relaxed);
+
+    atomic_store_explicit(&p->astray,
+                          was - was / LAST_FEW + (astray ? FB_ASTRAY_ALL / LAST_FEW : 0),
+                          memory_order_relaxed);
+}
+
+/* A file of the plan's data set was begun to be read. */
+static enum fb_follow_fate follow(struct fb_epochs *e, struct fb_planned *p,
+                                  const struct fb_access *access, uint32_t number)
 {
     struct fb_metrics *metrics = &e->cache->metrics;
     int fate = fb_follow_access(p->follow, number);
 
     if (fate < 0) {
         end_plan(e, p, "out of memory for its next epoch");
-        return false;
+        return FB_FOLLOW_STRANGE;
     }
     if (fate == FB_FOLLOW_EPOCH && !enter_epoch(e, p)) {
         end_plan(e, p, "all its epochs were read");
-        return false;
+        return FB_FOLLOW_STRANGE;
     }
+    note_astray(p, is_astray((enum fb_follow_fate)fate));
     if (fate == FB_FOLLOW_STRANGE) {
         fb_metric_add(metrics, FB_CM_PLAN_STRANGE, 1);
-        return false;
+        return FB_FOLLOW_STRANGE;
     }
-    if (fate != FB_FOLLOW_AGAIN) {
+    if (fate != FB_FOLLOW_AGAIN && fate != FB_FOLLOW_BACK) {
         p->reads++;
         fb_metric_add(metrics, FB_CM_PLAN_READS, 1);
         fb_metric_add(metrics, FB_CM_PLAN_IN_TIME, access->outcome == FB_ACCESS_MEMORY);
     }
     atomic_store_explicit(&p->used_ns, fb_now_ns(), memory_order_relaxed);
-    return true;
+    return (enum fb_follow_fate)fate;
 }
 
 /* What was read to its end is of no more use in DRAM, until its next turn. */
@@ -213,6 +229,7 @@ static void leave(struct fb_epochs *e, struct fb_planned *p, const struct fb_acc
 static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
                         const struct fb_access *access)
 {
+    enum fb_follow_fate fate = FB_FOLLOW_STRANGE;
     char path[FB_PATH_MAX];
     struct fb_version version;
     bool told = false;
@@ -222,20 +239,20 @@ static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
     if (!fb_files_peek(e->cache->files, (uint32_t)(access->key >> 32), access->source, path, &len,
                        &version))
         return;
-    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+    for (unsigned i = 0; i < FB_PLANS_MAX && fate == FB_FOLLOW_STRANGE; i++) {
         struct fb_planned *p = plans[i];
 
         if (!p || p->ended || p->source != access->source ||
             !fb_planned_number(p, path, len, &number))
             continue;
         told = told || !p->found;
-        if (begins(access) && !follow(e, p, access, number))
-            continue;
-        leave(e, p, access, number);
-        return;
+        fate = begins(access) ? follow(e, p, access, number) : FB_FOLLOW_AGAIN;
+        if (fate != FB_FOLLOW_STRANGE)
+            leave(e, p, access, number);
     }
+    /* Also what is foretold: who strays later is understood by what he has read from the first. */
     if (!told && begins(access))
-        fb_seeds_watch(e->seeds, access, path, len);
+        fb_seeds_watch(e->seeds, access, path, len, !is_astray(fate));
 }
 
 /* What was brought and skipped. */
@@ -298,7 +315,7 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
     for (uint32_t i = 0; i < count; i++)
         take_access(e, plans, &e->sorted[i]);
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
-        if (plans[i] && now_ns - fb_planned_used_ns(plans[i]) < FOLLOWED_NS) {
+        if (plans[i] && now_ns - fb_planned_used_ns(plans[i]) < FB_FOLLOWED_NS) {
             share++;
             foretold |= UINT64_C(1) << plans[i]->source % 64;
         }
@@ -306,7 +323,7 @@ static void work(struct fb_epochs *e, struct fb_planned *const *plans, uint32_t 
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         struct fb_planned *p = plans[i];
 
-        if (!p || p->ended || now_ns - fb_planned_used_ns(p) >= FOLLOWED_NS)
+        if (!p || p->ended || now_ns - fb_planned_used_ns(p) >= FB_FOLLOWED_NS)
             continue;
         drop_given_up(e, p);
         if (p->found && is_contradicted(p))

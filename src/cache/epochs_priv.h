@@ -5,7 +5,7 @@
  *     epoch_plans.c   the table of plans
  *     epoch_bring.c   files on their way into DRAM
  *     epoch_file.c    plans over a restart
- *     epoch_seeds.c   plans that nobody told
+ *     epoch_seeds.c   plans that nobody told; epoch_names.c: the files that there are
  *     epoch_log.c     the next epoch, laid out on NVMe; epoch_log_io.c: its threads
  */
 #ifndef FB_CACHE_EPOCHS_PRIV_H
@@ -19,6 +19,8 @@
 
 #define FB_EPOCHS_QUEUE 8192u
 #define FB_PLAN_LOOKS   64u
+#define FB_FOLLOWED_NS  (10 * FB_NS_PER_S) /* since the last access of a plan */
+#define FB_ASTRAY_ALL   1024u
 
 /* A plan at work. The thread's own but for what is marked. */
 struct fb_planned {
@@ -37,6 +39,7 @@ struct fb_planned {
     struct fb_follow_stats stats; /* under the lock, as the next */
     uint32_t buckets;
     _Atomic int64_t used_ns; /* last access, or when it came */
+    _Atomic unsigned astray; /* accesses in FB_ASTRAY_ALL that were not foretold, of the last few */
 
     struct fb_layout_next *layout; /* epoch_log.c's */
     uint32_t files[FB_PLAN_LOOKS]; /* a ring: handed out, in order, and not begun yet */

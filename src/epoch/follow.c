@@ -242,6 +242,7 @@ static bool begins_with(const struct fb_follow *f, uint32_t file, uint64_t most,
 
 static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
 {
+    bool late = turn < f->low;
     uint64_t first;
 
     /* Readers that lag behind the foremost hit upon the first of the next epoch now and then, but
@@ -254,7 +255,7 @@ static int take(struct fb_follow *f, uint32_t file, uint64_t turn)
     f->strange = 0;
     f->leap_near = 0;
     raise_low(f);
-    return FB_FOLLOW_READ;
+    return late ? FB_FOLLOW_LATE : FB_FOLLOW_READ;
 }
 
 static int begin_epoch(struct fb_follow *f, uint32_t file)
@@ -337,7 +338,7 @@ int fb_follow_access(struct fb_follow *f, uint32_t file)
     if (ours && !again && leaps(f, turn))
         return leap_to(f, file, turn);
     f->strange++;
-    return again ? FB_FOLLOW_AGAIN : FB_FOLLOW_STRANGE;
+    return again ? FB_FOLLOW_BACK : FB_FOLLOW_STRANGE;
 }
 
 /* ---- what comes ---- */

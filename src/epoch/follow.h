@@ -30,9 +30,11 @@
 
 enum fb_follow_fate {
     FB_FOLLOW_READ = 0,    /* as planned */
-    FB_FOLLOW_AGAIN = 1,   /* read before in this epoch */
+    FB_FOLLOW_AGAIN = 1,   /* read a moment ago */
     FB_FOLLOW_STRANGE = 2, /* not what the plan has */
     FB_FOLLOW_EPOCH = 3,   /* as planned, and the next epoch has begun: its orders were made */
+    FB_FOLLOW_BACK = 4,    /* read before in this epoch, and not lately: somebody begins anew */
+    FB_FOLLOW_LATE = 5,    /* planned, and given up since: a straggler, or as above */
 };
 
 struct fb_follow_stats {

@@ -199,10 +199,11 @@ int fb_seed_search_feed(struct fb_seed_search *s, const uint32_t *files)
 /* ---- guesses ---- */
 
 /* Takes a guess up if all accesses so far were as it has them. -ENOMEM. */
-static int try_guess(struct fb_seed_search *s, const struct fb_seed_guess *guess, unsigned order)
+static int try_guess(struct fb_seed_search *s, const struct fb_seed_guess *guess, unsigned order,
+                     uint64_t need)
 {
     const uint32_t *files = s->files[order];
-    int rc = fb_seed_track_guess(&s->track, guess, order);
+    int rc = fb_seed_track_guess(&s->track, guess, order, need);
 
     if (rc)
         return rc;
@@ -229,7 +230,7 @@ static int try_last(struct fb_seed_search *s)
         s->last.shuffle.count != s->config.counts[s->last.order])
         return 0;
     for (unsigned i = 0; rc == 0 && i < count && s->state == FB_SEED_SEARCH; i++)
-        rc = try_guess(s, &guesses[i], s->last.order);
+        rc = try_guess(s, &guesses[i], s->last.order, FB_SEED_AGAIN);
     return rc;
 }
 
@@ -296,7 +297,7 @@ static int try_seed(struct fb_seed_search *s, enum family family, uint32_t seed)
 {
     struct fb_seed_guess guess = {.shuffle = spec_of(s, family, seed)};
 
-    return is_plausible(s, family, seed) ? try_guess(s, &guess, s->order) : 0;
+    return is_plausible(s, family, seed) ? try_guess(s, &guess, s->order, FB_SEED_ENOUGH) : 0;
 }
 
 static const char *const back_shufflers[] = {"numpy", "numpy-generator", "python"};
@@ -311,7 +312,7 @@ static int try_liked(struct fb_seed_search *s, uint64_t number)
                     .rule = FB_EPOCH_CONTINUE},
     };
 
-    return try_guess(s, &guess, s->order);
+    return try_guess(s, &guess, s->order, FB_SEED_ENOUGH);
 }
 
 /* ---- passes ---- */
@@ -421,7 +422,7 @@ static int64_t walk_some(struct fb_seed_search *s, const struct pass *pass)
 
         if (at != FB_WALK_NOWHERE && after != FB_WALK_NOWHERE && at >= pass->low && at < after &&
             after - at <= s->walk.apart)
-            rc = try_guess(s, &guess, s->order);
+            rc = try_guess(s, &guess, s->order, FB_SEED_ENOUGH);
     }
     s->next_seed += FB_WALK_BLOCK;
     return rc ? rc : FB_WALK_BLOCK * ((int64_t)s->walk.steps / WALK_COST + 1);

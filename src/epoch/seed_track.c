@@ -4,8 +4,8 @@
 
 #include "core/mem.h"
 
-#define NEED_AGAIN 4 /* accesses foretold of a next epoch, where only a few were to choose from */
-#define TRIES      8 /* per epoch; each costs as much as making a few orders */
+#define TRIES 8  /* per epoch; each costs as much as making a few orders */
+#define LATE  64 /* accesses that one may be seen too late by */
 
 /* ---- orders ---- */
 
@@ -76,7 +76,8 @@ void fb_seed_track_clear(struct fb_seed_track *t)
     *t = (struct fb_seed_track){0};
 }
 
-int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *guess, unsigned order)
+int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *guess, unsigned order,
+                        uint64_t need)
 {
     fb_seed_track_clear(t);
     t->place = make_place(guess);
@@ -84,7 +85,7 @@ int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *gue
         return -ENOMEM;
     t->belief = (struct fb_seed_belief){
         .shuffle = guess->shuffle, .epoch = guess->epoch, .order = order, .world = 1};
-    t->need = FB_SEED_ENOUGH;
+    t->need = need;
     t->tries = TRIES;
     return 0;
 }
@@ -170,7 +171,7 @@ static int begin_epoch(struct fb_seed_track *t, uint32_t file)
         t->belief.epoch = guesses[i].epoch;
         t->belief.foretold = 0;
         t->belief.lost = 0;
-        t->need = NEED_AGAIN;
+        t->need = FB_SEED_AGAIN;
         t->tries = TRIES;
         return take(&t->belief, t->belief.start);
     }
@@ -192,6 +193,11 @@ int fb_seed_track_follow(struct fb_seed_track *t, uint32_t file)
         return take(b, sample);
     if (!fb_seed_track_is_sure(t))
         return FB_SEED_CONTRADICTED;
+    /* Those of a few milliseconds come in any order. */
+    if (is_ours && b->lost > 0 && sample < next && next - sample <= LATE) {
+        b->lost--;
+        return FB_SEED_FORETOLD;
+    }
     rc = begin_epoch(t, file);
     if (rc != FB_SEED_CONTRADICTED || !is_ours || sample < next)
         return rc;

@@ -14,6 +14,7 @@ struct fb_seed_guess {
 };
 
 #define FB_SEED_GUESSES 4
+#define FB_SEED_AGAIN   4 /* accesses to be foretold, where only a few were to choose from */
 
 /* What may come after an epoch. Returns how many. */
 unsigned fb_seed_successors(const struct fb_seed_belief *b,
@@ -28,9 +29,9 @@ struct fb_seed_track {
 
 void fb_seed_track_clear(struct fb_seed_track *t);
 
-/* A new guess, in place of the last. -ENOMEM. */
+/* A new guess, in place of the last, to be believed after `need` accesses. -ENOMEM. */
 FB_MUST_CHECK int fb_seed_track_guess(struct fb_seed_track *t, const struct fb_seed_guess *guess,
-                                      unsigned order);
+                                      unsigned order, uint64_t need);
 
 /* World, rank and where the process begins, from its first two accesses. False: they are not the
  * first two of anybody. */

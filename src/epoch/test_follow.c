@@ -256,6 +256,29 @@ static void test_broken_off(void **state)
     fb_plan_free(truth);
 }
 
+/* A job begins anew: what it reads was read before, or given up. */
+static void test_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_plan *truth = make_plan(f, 8, 0);
+
+    begin(f, 8, 0);
+    for (uint64_t k = 500; k < 1000; k++)
+        assert_int_equal(
+            fb_follow_access(f->follow, fb_plan_file(truth, fb_plan_current(truth), k)),
+            k < 500 + FB_FOLLOW_SURE - 1 ? FB_FOLLOW_STRANGE : FB_FOLLOW_READ);
+    for (uint64_t k = 0; k < 100; k++) {
+        assert_int_equal(
+            fb_follow_access(f->follow, fb_plan_file(truth, fb_plan_current(truth), k)),
+            FB_FOLLOW_LATE);
+        assert_int_equal(
+            fb_follow_access(f->follow, fb_plan_file(truth, fb_plan_current(truth), 600 + k)),
+            FB_FOLLOW_BACK);
+    }
+    assert_int_equal(stats_of(f).epoch, 0);
+    fb_plan_free(truth);
+}
+
 /* Near the end of an epoch what is handed out is of the next one, and known as wanted. */
 static void test_over_the_end(void **state)
 {
@@ -286,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_running_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_leap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(test_over_the_end, setup, teardown),
     };
 

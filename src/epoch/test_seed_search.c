@@ -251,18 +251,22 @@ static void test_contradiction(void **state)
 {
     struct fb_shuffle_spec spec = distributed(5, 10000);
     struct fb_seed_search *s;
-    uint32_t before;
+    uint32_t before[3];
     struct reader r;
 
     (void)state;
     reader_open(&r, &spec, &(struct fb_split){.world = 4, .rank = 2, .batch = 64}, 0);
     s = believe(&r);
     for (unsigned i = 0; i < 3; i++)
-        before = reader_next(&r);
+        before[i] = reader_next(&r);
     feed(s, reader_next(&r));
     assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
     assert_int_equal(fb_seed_search_belief(s)->lost, 3);
-    feed(s, before); /* back */
+    for (unsigned i = 0; i < 3; i++)
+        feed(s, before[i]); /* seen late */
+    assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
+    assert_int_equal(fb_seed_search_belief(s)->lost, 0);
+    feed(s, before[0]); /* back */
     assert_int_equal(fb_seed_search_state(s), FB_SEED_COLLECT);
     assert_null(fb_seed_search_belief(s));
     fb_seed_search_free(s);
