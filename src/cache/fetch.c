@@ -345,8 +345,11 @@ void fb_fetch_unpark(struct fb_cache *cache, struct fb_volume *only, int64_t bef
 static void fetch_keep(struct fetch *f, bool keep, uint64_t evictions)
 {
     struct fb_cache *cache = f->volume->cache;
-    struct fb_item item = {
-        .file = f->file, .block = f->block, .length = f->length, .data = f->buffer->data};
+    struct fb_item item = {.file = f->file,
+                           .block = f->block,
+                           .length = f->length,
+                           .far = fb_source_is_far(f->volume->source),
+                           .data = f->buffer->data};
 
     if (keep && fb_place_is_full(cache) &&
         fb_steer_parks(cache->steer, f->file, f->length, f->soon) && park(f, evictions))

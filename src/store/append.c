@@ -9,6 +9,10 @@
 #include "core/clock.h"
 #include "store/store_priv.h"
 
+/* Where no huge page was made the pages of an item come together, unless it is so short that faults
+ * take no longer. */
+#define TOUCH_FROM (64u << 10)
+
 /* Whether the item has a copy of this kind that can be read. */
 static bool already_there(struct fb_store *store, uint64_t key, unsigned which)
 {
@@ -74,7 +78,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
     /* The table of contents will want path and attributes, however long the segment stays open. */
     if (t->which == 1)
         fb_files_ref(store->files, item->file, 1);
-    rc = fb_segment_reserve(store, t, item->lane, key, item->length, path_len, &seg, &offset);
+    rc = fb_segment_reserve(store, t, item, path_len, &seg, &offset);
     if (rc != 0) {
         if (t->which == 1)
             fb_files_unref(store->files, item->file, 1);
@@ -87,7 +91,7 @@ int fb_store_append(struct fb_store *store, unsigned tier, const struct fb_item 
 #endif
     /* Relaxed: it stays as it is while the segment is open. */
     gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed);
-    if (gen == 0 && item->length == store->block_bytes)
+    if (gen == 0 && item->length >= (item->far ? TOUCH_FROM : store->block_bytes))
         fb_tier_touch(t->tier, seg->memory + offset, fb_record_size(item->length));
     write_record(store, seg->memory + offset, key, item, t->which == 1);
     fb_index_set(store->index, key, t->which, fb_loc_make(gen, seg->no, offset), item->length,

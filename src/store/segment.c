@@ -128,7 +128,7 @@ bool fb_segment_open_has_room(struct fb_store *store, struct fb_store_tier *t)
 }
 
 /* FREE -> OPEN, but for its state. Under no lock: `opening` is ours. */
-static int open_segment(struct fb_store *store, struct fb_store_tier *t, uint32_t length,
+static int open_segment(struct fb_store *store, struct fb_store_tier *t, const struct fb_item *item,
                         struct fb_segment **ret_segment)
 {
     size_t items_max = (t->segment_bytes - t->first_offset) / sizeof(struct fb_record);
@@ -151,8 +151,8 @@ static int open_segment(struct fb_store *store, struct fb_store_tier *t, uint32_
         return -ENOMEM;
     }
     /* Items as long as a block are copied from end to end, which needs no help. */
-    if (length < store->block_bytes)
-        fb_tier_smooth(t->tier, slot);
+    if (item->length < store->block_bytes)
+        fb_tier_smooth(t->tier, slot, item->far);
     seg->memory = memory;
     seg->full = false;
     seg->items = 0;
@@ -242,9 +242,10 @@ void fb_segment_finish(struct fb_store *store, struct fb_segment *seg)
 }
 
 /* Makes t->open[lane] something; called and returns with the lock, which it gives up meanwhile. */
-static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
-                        uint32_t length) FB_REQUIRES(&t->lock)
+static int provide_open(struct fb_store *store, struct fb_store_tier *t, const struct fb_item *item)
+    FB_REQUIRES(&t->lock)
 {
+    enum fb_store_lane lane = item->lane;
     struct fb_segment *seg = NULL;
     int rc;
 
@@ -252,7 +253,7 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, enum fb
         return fb_cond_wait(&t->cond, &t->lock, fb_now_ns() + OPENING_NS) ? 0 : FB_STORE_BUSY;
     t->opening = true;
     fb_mutex_unlock(&t->lock);
-    rc = open_segment(store, t, length, &seg);
+    rc = open_segment(store, t, item, &seg);
     fb_mutex_lock(&t->lock);
     t->opening = false;
     if (rc == 0) {
@@ -317,10 +318,11 @@ void fb_store_end_planned(struct fb_store *store, unsigned tier)
     fb_mutex_unlock(&t->lock);
 }
 
-int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_store_lane lane,
-                       uint64_t key, uint32_t length, size_t path_len,
-                       struct fb_segment **ret_segment, uint32_t *ret_offset)
+int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, const struct fb_item *item,
+                       size_t path_len, struct fb_segment **ret_segment, uint32_t *ret_offset)
 {
+    uint64_t key = fb_item_key(item->file, item->block);
+    enum fb_store_lane lane = item->lane;
     int rc = 0;
 
     fb_mutex_lock(&t->lock);
@@ -328,7 +330,8 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
         struct fb_segment *full;
 
         *ret_segment = t->open[lane];
-        if (*ret_segment != NULL && take_room(t, *ret_segment, key, length, path_len, ret_offset))
+        if (*ret_segment != NULL &&
+            take_room(t, *ret_segment, key, item->length, path_len, ret_offset))
             break;
         full = close_open(t, lane);
         if (full != NULL) {
@@ -340,7 +343,7 @@ int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t, enum fb_
         if ((t->set_aside && lane != FB_STORE_KEPT) || (lane == FB_STORE_NEW && !leaves_spare(t)))
             rc = FB_STORE_FULL;
         else
-            rc = provide_open(store, t, lane, length);
+            rc = provide_open(store, t, item);
         if (rc != 0)
             break;
     }

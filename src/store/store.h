@@ -178,6 +178,7 @@ struct fb_item {
     uint32_t block;
     uint32_t length;
     enum fb_store_lane lane;
+    bool far;  /* comes from afar: somebody waits long enough without the costs of huge pages */
     bool anew; /* write it though it has a place of this kind, which it leaves */
     const uint8_t *data;
     uint64_t charge;   /* for tenants to come: 0 */

@@ -162,13 +162,12 @@ static inline uint64_t fb_store_next_sequence(struct fb_store *store)
 
 /* ---- segment.c ---- */
 
-/* Room for a record of `length` bytes in the tier's open segment of that lane, which is opened
- * where there is none. 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0
+/* Room for a record of the item in the tier's open segment of its lane, which is opened where there
+ * is none. 0, FB_STORE_FULL, FB_STORE_BUSY or negative errno; after 0
  * fb_segment_finish() is due. */
 FB_MUST_CHECK int fb_segment_reserve(struct fb_store *store, struct fb_store_tier *t,
-                                     enum fb_store_lane lane, uint64_t key, uint32_t length,
-                                     size_t path_len, struct fb_segment **ret_segment,
-                                     uint32_t *ret_offset);
+                                     const struct fb_item *item, size_t path_len,
+                                     struct fb_segment **ret_segment, uint32_t *ret_offset);
 /* The copy has ended. The last one of a full segment seals it. */
 void fb_segment_finish(struct fb_store *store, struct fb_segment *seg);
 

@@ -113,8 +113,9 @@ int fb_tier_dir_fd(const struct fb_tier *tier);
 /* Lends a slot and the memory to build its segment in (segment_bytes long, with arbitrary content;
  * for persistent tiers the records start at FB_DISK_DATA_OFFSET). 0, FB_TIER_FULL, FB_TIER_BUSY. */
 FB_MUST_CHECK int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory);
-/* The slot that was just taken will have many small items: huge pages, where there are any. */
-void fb_tier_smooth(struct fb_tier *tier, uint32_t slot);
+/* The slot that was just taken will have many small items: huge pages, where there are any.
+ * `may_wait`: where they cost much, they may come later. */
+void fb_tier_smooth(struct fb_tier *tier, uint32_t slot, bool may_wait);
 /* Memory of a slot that is about to be written for the first time. Any thread. */
 void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes);
 

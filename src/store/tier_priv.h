@@ -54,7 +54,7 @@ struct fb_tier_ops {
     /* Memory of a slot; NULL: the tier lends staging memory. */
     uint8_t *(*memory)(struct fb_tier *tier, uint32_t slot);
     /* See fb_tier_smooth(); one slot at a time. May be NULL. */
-    void (*smooth)(struct fb_tier *tier, uint32_t slot);
+    void (*smooth)(struct fb_tier *tier, uint32_t slot, bool may_wait);
     /* See fb_tier_touch(). May be NULL. */
     void (*touch)(uint8_t *memory, uint64_t bytes);
     void (*seal)(struct fb_tier *tier, struct fb_tier_seal *seal);

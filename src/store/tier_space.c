@@ -322,10 +322,10 @@ int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
     return 0;
 }
 
-void fb_tier_smooth(struct fb_tier *tier, uint32_t slot)
+void fb_tier_smooth(struct fb_tier *tier, uint32_t slot, bool may_wait)
 {
     if (tier->ops->smooth)
-        tier->ops->smooth(tier, slot);
+        tier->ops->smooth(tier, slot, may_wait);
 }
 
 void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes)
