@@ -47,11 +47,20 @@ static struct slot *slots_of(struct fb_streams *s, uint32_t serial, uint32_t pid
 static struct slot *find_slot(struct slot *set, uint32_t serial, uint32_t pid)
 {
     for (unsigned i = 0; i < SLOT_WAYS; i++) {
-        if (set[i].node == serial && set[i].pid == pid)
-            return &set[i];
+        struct slot found = set[i];
+
+        if (found.node != serial || found.pid != pid)
+            continue;
+        if (i == 0)
+            return set;
+        set[i] = set[i - 1];
+        set[i - 1] = found;
+        return &set[i - 1];
     }
-    /* Anyone's place: who it was will be taken for new here. */
-    set += pid % SLOT_WAYS;
+    /* The last one's place: it will be taken for new here. Who comes again moves up, so that
+     * thousands who come once (workers of a shuffled loader, each in any directory) push out each
+     * other, and not who goes from file to file. */
+    set += SLOT_WAYS - 1;
     *set = (struct slot){.node = serial, .pid = pid};
     return set;
 }

@@ -380,6 +380,30 @@ static void reading_on_is_no_visit(void **state)
     fb_streams_free(s);
 }
 
+/* A reader that goes through directories, beside loaders whose workers are in any of many: it is
+ * known where it was, however many others there are. */
+static void a_reader_is_followed_among_many(void **state)
+{
+    struct fb_streams *s = new_streams(100, 10000);
+    struct fb_rand rand = {3};
+    struct fb_stream_info info;
+    char path[64];
+
+    (void)state;
+    for (uint32_t i = 0; i < 60 * 50; i++) {
+        snprintf(path, sizeof path, "scan/%02u/%02u.wav", i / 50, i % 50);
+        feed(s, path, 0, 1, 1);
+        for (unsigned k = 0; k < 64; k++) {
+            snprintf(path, sizeof path, "train/%04u/%03u.jpg", (unsigned)fb_rand_below(&rand, 1000),
+                     (unsigned)fb_rand_below(&rand, 128));
+            feed(s, path, 0, 1, 2 + (uint32_t)fb_rand_below(&rand, 32));
+        }
+    }
+    assert_true(fb_streams_get(s, find(s, 0, "scan"), &info));
+    assert_int_equal(info.visits, 60);
+    fb_streams_free(s);
+}
+
 static void what_is_read_below_is_known(void **state)
 {
     struct fb_streams *s = new_streams(16, 5000);
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_file_may_become_a_directory),
         cmocka_unit_test(any_bytes_are_a_path),
         cmocka_unit_test(reading_on_is_no_visit),
+        cmocka_unit_test(a_reader_is_followed_among_many),
         cmocka_unit_test(what_is_read_below_is_known),
         cmocka_unit_test(names_have_an_order),
     };
