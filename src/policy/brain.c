@@ -18,7 +18,12 @@
 #define SHARES_A_ROUND 6    /* times that what is free is handed out */
 #define IDLE_ROUNDS    10   /* without a request: a stream of any pattern has ended */
 #define SOURCES        64u
-#define FETCHES_NS     1000000000LL /* who waited for the source so lately uses it */
+#define FAIR_MORE      10 /* one part in so many beyond what LRU would give */
+/* Weights of the last read in the shares of misses; few are in the shadow's sample. */
+#define MISS_WEIGHT     0.002
+#define LRU_MISS_WEIGHT 0.016
+#define COMPUTES        0.3          /* of the time that a miss takes, a read takes without one */
+#define FETCHES_NS      1000000000LL /* who waited for the source so lately uses it */
 
 struct stream {
     uint64_t node;
@@ -40,6 +45,8 @@ struct stream {
     double rate;
     double ghost_share;
     double benefit;
+    double misses;     /* share of its reads lately, */
+    double lru_misses; /* and what it would be in one LRU */
 };
 
 struct prefetcher {
@@ -173,13 +180,14 @@ static enum fb_keep keep_of(const struct fb_brain *b, const struct stream *s)
     return fb_keep_for((enum fb_pattern)info.verdict.pattern);
 }
 
-/* What LRU would give it, and some more: under LRU the others would not read as fast as they do
- * now, and so would not press as hard. But no more than it is about to use. */
+/* What LRU would give it, and some more, for what the shadow does not know: it samples. But no more
+ * than it is about to use. */
 static uint64_t fair_bytes(const struct fb_brain *b, uint32_t stream)
 {
     uint64_t held = fb_shadow_holds(b->shadow, stream);
 
-    return fb_min_u64(held + held / 3, b->stream[stream].used + b->config.alloc.minimum_bytes / 4);
+    return fb_min_u64(held + held / FAIR_MORE,
+                      b->stream[stream].used + b->config.alloc.minimum_bytes / 4);
 }
 
 /* What the round of space needs to know, of all that live; their numbers in `number`. */
@@ -365,6 +373,28 @@ static void count_bytes(struct stream *s, const struct fb_fed *fed, uint64_t byt
     }
 }
 
+/* How much slower the stream would read in one LRU: what it waits for decides, but for a rest that
+ * it computes in any case. Only those whose items are held gain by us. */
+static double speed_in_lru(const struct stream *s, enum fb_keep keep)
+{
+    if (!fb_keep_holds(keep) || s->lru_misses <= s->misses)
+        return 1;
+    return (COMPUTES + s->misses) / (COMPUTES + s->lru_misses);
+}
+
+/* Shows the access to the shadow of one LRU, where the stream would read at its speed of there. */
+static void shadow(struct fb_brain *b, struct stream *s, const struct fb_brain_answer *answer,
+                   const struct fb_brain_access *access)
+{
+    enum fb_shadowed seen;
+
+    s->misses += MISS_WEIGHT * (!access->fact.hit - s->misses);
+    seen = fb_shadow_access(b->shadow, answer->stream, access->key, access->item_bytes,
+                            speed_in_lru(s, answer->keep));
+    if (seen != FB_SHADOW_UNSEEN)
+        s->lru_misses += LRU_MISS_WEIGHT * ((seen == FB_SHADOW_MISS) - s->lru_misses);
+}
+
 void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
                      struct fb_brain_answer *answer)
 {
@@ -386,7 +416,7 @@ void fb_brain_access(struct fb_brain *b, const struct fb_brain_access *access,
     answer->keep = keep_of(b, s);
     fb_ghost_request(&s->ghost, access->key, !access->fact.hit);
     fb_distinct_add(&s->seen, access->key, access->item_bytes);
-    fb_shadow_access(b->shadow, answer->stream, access->key, access->item_bytes);
+    shadow(b, s, answer, access);
     count_bytes(s, &fed, access->item_bytes);
     if (!b->config.no_prefetch)
         look_ahead(b, access, &fed, answer);

@@ -8,6 +8,7 @@
 
 #define BUCKETS   (2 * FB_SHADOW_ITEMS)
 #define LEVEL_MAX 32
+#define SHARES    65536 /* parts that a share is counted in */
 
 /* Place 0 is the list's head: next is the newest, prev the oldest. */
 struct entry {
@@ -131,13 +132,19 @@ static void insert(struct fb_shadow *s, uint32_t stream, uint64_t key, uint64_t 
         drop(s, s->entry[0].prev);
 }
 
-void fb_shadow_access(struct fb_shadow *s, uint32_t stream, uint64_t key, uint64_t bytes)
+static bool is_in_share(uint64_t hash, double share)
+{
+    return (double)(fb_mix64(hash) & (SHARES - 1)) < share * SHARES;
+}
+
+enum fb_shadowed fb_shadow_access(struct fb_shadow *s, uint32_t stream, uint64_t key,
+                                  uint64_t bytes, double share)
 {
     uint64_t hash = hash_of(key);
     uint32_t at;
 
-    if (!is_sampled(s, hash))
-        return;
+    if (!is_sampled(s, hash) || !is_in_share(hash, share))
+        return FB_SHADOW_UNSEEN;
     at = find(s, key, hash);
     if (at) {
         struct entry *e = &s->entry[at];
@@ -147,12 +154,13 @@ void fb_shadow_access(struct fb_shadow *s, uint32_t stream, uint64_t key, uint64
         e->stream = stream;
         unlink_entry(s, at);
         link_first(s, at);
-        return;
+        return FB_SHADOW_HIT;
     }
     while (!s->free && s->level < LEVEL_MAX)
         thin_out(s);
     if (s->free && is_sampled(s, hash))
         insert(s, stream, key, bytes, hash);
+    return FB_SHADOW_MISS;
 }
 
 uint64_t fb_shadow_holds(const struct fb_shadow *s, uint32_t stream)

@@ -22,8 +22,17 @@ struct fb_shadow;
 FB_MUST_CHECK int fb_shadow_new(uint64_t total_bytes, struct fb_shadow **ret_shadow);
 void fb_shadow_free(struct fb_shadow *shadow);
 
-/* An access of an item of a stream. key is not 0. */
-void fb_shadow_access(struct fb_shadow *shadow, uint32_t stream, uint64_t key, uint64_t bytes);
+enum fb_shadowed {
+    FB_SHADOW_UNSEEN = 1, /* the item is not in the sample, or not in the share */
+    FB_SHADOW_HIT = 2,
+    FB_SHADOW_MISS = 3,
+};
+
+/* An access of an item of a stream. key is not 0. `share`: of the stream's items only so many,
+ * chosen by hash, take part; a stream that reads faster than it would with one LRU presses no
+ * harder then. */
+enum fb_shadowed fb_shadow_access(struct fb_shadow *shadow, uint32_t stream, uint64_t key,
+                                  uint64_t bytes, double share);
 
 /* Bytes that the stream would hold. */
 uint64_t fb_shadow_holds(const struct fb_shadow *shadow, uint32_t stream);
