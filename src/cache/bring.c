@@ -379,7 +379,8 @@ static bool has_room(struct fb_bring *bring, struct fb_volume *volume, bool park
 
     if (parks && fb_place_is_full(bring->cache) && !fb_fetch_may_park(volume, bringing))
         return false;
-    return bringing < fb_max_u64(files, 1) && fb_prefetch_room(most, demand, bringing) > 0;
+    return bringing < fb_max_u64(files, 1) && fb_prefetch_room(most, demand, bringing) > 0 &&
+           !fb_pipe_yields(volume);
 }
 
 /* The first in the queue that may begin, taken out of it, with its volume held and entered. */

@@ -5,7 +5,8 @@
  *                   (so the file table knows it: a program's own look-up and open ask nobody)
  *
  * A file is brought once, however often it is wanted meanwhile. Programs come first: at a source no
- * more is under way than fb_prefetch_room() leaves, and never more than a quarter of the buffers.
+ * more is under way than fb_prefetch_room() leaves, and never more than a quarter of the buffers;
+ * and nothing begins while programs fill the way to it (fb_prefetch_yields()).
  * While the cache is full, what a reader wants next waits for it in buffers (fetch.c), and no more
  * is brought than fit. What finds the queue full, or is old when its turn comes, is not brought.
  *

@@ -165,10 +165,11 @@ struct fb_volume {
     struct fb_list pending; /* fetches not yet sent, likewise */
     struct fb_list parked;  /* those that wait in their buffers for a reader, likewise */
     unsigned parked_count;
-    unsigned running; /* requests at the source, likewise */
-    unsigned busy;    /* callbacks of ours that have not returned, likewise */
-    unsigned holds;   /* those who ask unbidden, likewise */
-    bool leaving;     /* is being detached, likewise */
+    unsigned running;      /* requests at the source, likewise, */
+    uint64_t demand_bytes; /* and what of them somebody waits for, or reads on to */
+    unsigned busy;         /* callbacks of ours that have not returned, likewise */
+    unsigned holds;        /* those who ask unbidden, likewise */
+    bool leaving;          /* is being detached, likewise */
     struct fb_cond idle;
     unsigned bringing; /* files that bring.c brings, guarded by its lock */
     struct fb_pipe pipe;
@@ -305,6 +306,9 @@ void fb_pipe_tick(struct fb_cache *cache, int64_t now_ns);
 struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint64_t item_bytes);
 /* Whoever reads there waits longer than it takes to work: a network, or as slow as one. */
 bool fb_pipe_is_far(struct fb_cache *cache, uint16_t source);
+
+/* Programs fill the way to a source that is far: nothing else begins (policy/prefetch.h). */
+bool fb_pipe_yields(struct fb_volume *volume);
 
 /* fill.c: loads `bytes` of what lies below a path; false: something else is being loaded. */
 struct fb_fill;

@@ -65,7 +65,8 @@ struct run {
     int64_t sent_ns;
     struct fetch *fetches[RUN_MAX];
     unsigned count;
-    bool patient; /* nobody waits for any of them */
+    bool patient;          /* nobody waits for any of them */
+    uint64_t demand_bytes; /* counted in the volume */
 };
 
 static_assert(RUN_MAX <= FB_SOURCE_IOV_MAX, "each item of a run has its own buffer");
@@ -421,6 +422,7 @@ static void run_done(struct fb_source_job *job)
     fb_volume_enter(volume);
     fb_mutex_lock(&cache->fetch_lock);
     volume->running--;
+    volume->demand_bytes -= run->demand_bytes;
     fb_mutex_unlock(&cache->fetch_lock);
     fb_metric_add(&cache->metrics, FB_CM_FETCH_BYTES, job->result == 0 ? job->bytes : 0);
     if (job->result < 0)
@@ -472,6 +474,7 @@ static void gather_locked(struct fb_volume *volume, struct run *run)
         f->state = FETCH_RUNNING;
         fb_list_remove(&f->queue_link);
         run->patient = run->patient && f->patient;
+        run->demand_bytes += f->patient ? 0 : f->length;
         run->fetches[run->count++] = f;
         f = last ? NULL : find_locked(cache, volume, f->key + 1);
     }
@@ -533,6 +536,7 @@ void fb_fetch_pump(struct fb_volume *volume)
         if (volume->running < cache->config.max_fetches && !fb_list_empty(&volume->pending)) {
             gather_locked(volume, run);
             volume->running++;
+            volume->demand_bytes += run->demand_bytes;
             volume->holds++; /* the source must not be closed before it is sent */
         }
         fb_mutex_unlock(&cache->fetch_lock);
@@ -544,6 +548,7 @@ void fb_fetch_pump(struct fb_volume *volume)
         if (!job) {
             fb_mutex_lock(&cache->fetch_lock);
             volume->running--;
+            volume->demand_bytes -= run->demand_bytes;
             fb_mutex_unlock(&cache->fetch_lock);
             run_fail(run, leaving ? -ESHUTDOWN : -ENOMEM);
             free(run);

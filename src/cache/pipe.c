@@ -105,20 +105,40 @@ struct fb_prefetch_pipe fb_pipe_of(struct fb_cache *cache, uint16_t source, uint
     return pipe;
 }
 
+static bool is_far(struct fb_volume *volume)
+{
+    struct fb_pipe *p = &volume->pipe;
+
+    return fb_source_is_far(volume->source) ||
+           (atomic_load_explicit(&p->reads, memory_order_relaxed) >= FAR_AFTER &&
+            atomic_load_explicit(&p->idle_ns, memory_order_relaxed) >= FAR_NS);
+}
+
 bool fb_pipe_is_far(struct fb_cache *cache, uint16_t source)
 {
     struct fb_volume *volume;
-    bool far = false;
+    bool far;
 
     fb_mutex_lock(&cache->fetch_lock);
     volume = find(cache, source);
-    if (volume) {
-        struct fb_pipe *p = &volume->pipe;
-
-        far = fb_source_is_far(volume->source) ||
-              (atomic_load_explicit(&p->reads, memory_order_relaxed) >= FAR_AFTER &&
-               atomic_load_explicit(&p->idle_ns, memory_order_relaxed) >= FAR_NS);
-    }
+    far = volume && is_far(volume);
     fb_mutex_unlock(&cache->fetch_lock);
     return far;
+}
+
+bool fb_pipe_yields(struct fb_volume *volume)
+{
+    struct fb_pipe *p = &volume->pipe;
+    bool yields;
+
+    fb_mutex_lock(&volume->cache->fetch_lock);
+    yields =
+        is_far(volume) &&
+        fb_prefetch_yields(
+            &(struct fb_prefetch_pipe){
+                .latency_s = (double)atomic_load_explicit(&p->idle_ns, memory_order_relaxed) / 1e9,
+                .bytes_per_s = p->bytes_per_s},
+            volume->demand_bytes);
+    fb_mutex_unlock(&volume->cache->fetch_lock);
+    return yields;
 }

@@ -174,6 +174,75 @@ static void it_ends_with_the_volume(void **state)
     fb_cache_tick(cache);
 }
 
+#define READERS 4u
+
+static void answered(struct fb_read *read)
+{
+    fb_event_set(read->arg);
+}
+
+/* Requests at the source, after whatever may begin has begun. */
+static unsigned running(void)
+{
+    fb_cache_tick(cache);
+    return fb_volume_running(volume);
+}
+
+/* Four programs wait for 2 MiB of a source that is far, and takes a megabyte at a time: nothing is
+ * brought from there until they have their bytes, however many connections are free; then all of
+ * it is. */
+static void it_yields_to_those_who_wait(void **state)
+{
+    struct fb_read read[READERS];
+    struct fb_event over[READERS];
+    uint32_t file[READERS];
+    unsigned i, demand;
+
+    (void)state;
+    for (i = 0; i < READERS; i++)
+        assert_int_equal(fb_cache_stat(volume, name_of("large", i), &file[i], NULL), 0);
+    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
+    fb_mutex_lock(&cache->fetch_lock);
+    atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
+    atomic_store(&volume->pipe.reads, 1000);
+    volume->pipe.bytes_per_s = 50e6;
+    fb_mutex_unlock(&cache->fetch_lock);
+    assert_true(fb_pipe_is_far(cache, fb_volume_id(volume)));
+    assert_false(fb_pipe_yields(volume));
+    for (i = 0; i < READERS; i++) {
+        fb_event_init(&over[i]);
+        read[i] = (struct fb_read){.volume = volume,
+                                   .file = file[i],
+                                   .length = LARGE_BYTES,
+                                   .done = answered,
+                                   .arg = &over[i]};
+        fb_cache_read(&read[i]);
+    }
+    assert_true(fb_pipe_yields(volume));
+    demand = running();
+    assert_true(demand >= READERS && demand < cache->config.max_fetches / 2);
+    for (i = 0; i < 32; i++) {
+        struct fb_bring_order order = {
+            .source = fb_volume_id(volume), .origin = FB_BRING_FILL, .path = name_of("small", i)};
+
+        assert_int_equal(fb_bring(cache->bring, &order), FB_BROUGHT_QUEUED);
+    }
+    assert_int_equal(running(), demand);
+    assert_int_equal(volume->bringing, 0);
+    assert_int_equal(metric(FB_CM_FILLED_BYTES), 0);
+
+    fb_source_fault_set(fault, &(struct fb_fault_config){0});
+    for (i = 0; i < READERS; i++) {
+        fb_event_wait(&over[i]);
+        assert_int_equal(read[i].result, 0);
+        fb_read_release(&read[i]);
+        fb_files_unref(cache->files, file[i], 1);
+    }
+    assert_false(fb_pipe_yields(volume));
+    for (i = 0; i < 32; i++)
+        wait_ready(i);
+}
+
 static void wait_listed(const char *path)
 {
     struct fb_dir *known = NULL;
@@ -254,6 +323,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_is_there_without_room, setup, teardown),
         cmocka_unit_test_setup_teardown(it_pauses_when_it_does_not_pay, setup, teardown),
         cmocka_unit_test_setup_teardown(it_ends_with_the_volume, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_yields_to_those_who_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(a_random_data_set_is_loaded, setup_watched, teardown),
         cmocka_unit_test_setup_teardown(what_was_read_makes_way, setup_watched, teardown),
     };

@@ -114,4 +114,12 @@ double fb_prefetch_accuracy(const struct fb_prefetch *prefetch);
  * comes now finds room at once. */
 uint32_t fb_prefetch_room(uint32_t most, uint32_t demand, uint32_t prefetching);
 
+/* Whether what programs have under way at a source, with the read-ahead of the files they read,
+ * fills half of what the pipe holds (bandwidth times latency; a megabyte at least). Then nothing
+ * else begins there: it would take its part of the bandwidth from those who wait. `pipe`: with the
+ * latency of a source that has little to do. */
+#define FB_PREFETCH_YIELD       0.5
+#define FB_PREFETCH_YIELD_BYTES (1ULL << 20)
+bool fb_prefetch_yields(const struct fb_prefetch_pipe *pipe, uint64_t demand_bytes);
+
 #endif

@@ -68,3 +68,11 @@ uint32_t fb_prefetch_room(uint32_t most, uint32_t demand, uint32_t prefetching)
         left = 1;
     return left > prefetching ? left - prefetching : 0;
 }
+
+bool fb_prefetch_yields(const struct fb_prefetch_pipe *pipe, uint64_t demand_bytes)
+{
+    double half = FB_PREFETCH_YIELD * pipe->bytes_per_s * pipe->latency_s;
+
+    return pipe->bytes_per_s > 0 && demand_bytes >= FB_PREFETCH_YIELD_BYTES &&
+           (double)demand_bytes >= half;
+}

@@ -191,6 +191,22 @@ static void demand_goes_first(void **state)
     assert_int_equal(fb_prefetch_room(1, 0, 0), 1);
 }
 
+static void it_yields_to_a_full_pipe(void **state)
+{
+    struct fb_prefetch_pipe pipe = {.latency_s = 0.15, .bytes_per_s = 125e6};
+
+    (void)state;
+    assert_false(fb_prefetch_yields(&pipe, 0));
+    assert_false(fb_prefetch_yields(&pipe, 9374999));
+    assert_true(fb_prefetch_yields(&pipe, 9375000));
+    /* Nothing is known of the source; or so little is under way that it is no matter. */
+    pipe.bytes_per_s = 0;
+    assert_false(fb_prefetch_yields(&pipe, 1ULL << 40));
+    pipe = (struct fb_prefetch_pipe){.latency_s = 0.001, .bytes_per_s = 1e6};
+    assert_false(fb_prefetch_yields(&pipe, FB_PREFETCH_YIELD_BYTES - 1));
+    assert_true(fb_prefetch_yields(&pipe, FB_PREFETCH_YIELD_BYTES));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +218,7 @@ int main(void)
         cmocka_unit_test(beside_what_is_read_a_few_times_as_much),
         cmocka_unit_test(only_what_siblings_were_read_for),
         cmocka_unit_test(demand_goes_first),
+        cmocka_unit_test(it_yields_to_a_full_pipe),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

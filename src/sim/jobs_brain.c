@@ -233,7 +233,7 @@ static void want_item(struct cache *c, struct fb_jobs_run *run, uint32_t at, uin
         return;
     it->stream = (uint16_t)stream;
     it->origin = origin;
-    fb_jobs_fetch_ahead(run, at);
+    fb_jobs_fetch_ahead(run, at, origin != NO_ORIGIN);
 }
 
 /* Of a child of the node: a file, or what is wanted of a directory. */

@@ -77,7 +77,7 @@ static bool on_read(void *cache, struct fb_jobs_run *run, const struct fb_jobs_r
 
         if (items[i] != read->item && fb_jobs_may_fetch_ahead(run, items[i]) &&
             !ask(c, items[i], bytes, read->now_s))
-            fb_jobs_fetch_ahead(run, items[i]);
+            fb_jobs_fetch_ahead(run, items[i], false);
     }
     return hit;
 }

@@ -35,6 +35,7 @@ struct fetch {
     double served_at_end; /* of the pipe's `served` when its last byte comes */
     uint8_t state;
     bool is_ahead;
+    bool yields;    /* to what programs have under way */
     bool is_fill;   /* nobody is about to ask for it */
     bool is_wanted; /* or somebody has, by the time it is sent */
 };
@@ -89,9 +90,11 @@ struct fb_jobs_run {
     uint32_t *item_fetch;
     struct queue demand;
     struct queue ahead;
-    uint32_t *connection; /* fetch on each; 0: free */
+    struct queue yielding; /* what is fetched ahead of readers of many files */
+    uint32_t *connection;  /* fetch on each; 0: free */
     uint32_t demand_active;
     uint32_t ahead_active;
+    uint64_t demand_bytes; /* under way, but for what yields and fills */
     uint32_t sending;
     uint32_t sending_wanted;
     double served; /* bytes that each answer has had of the pipe since the beginning */

@@ -98,7 +98,9 @@ FB_MUST_CHECK int fb_jobs_go(const struct fb_jobs_setup *setup, struct fb_jobs_r
 
 /* Not when it is under way already, or too many are. */
 bool fb_jobs_may_fetch_ahead(const struct fb_jobs_run *run, uint32_t item);
-void fb_jobs_fetch_ahead(struct fb_jobs_run *run, uint32_t item);
+/* `yields`: not while programs fill the pipe (policy/prefetch.h); the read-ahead of a file that is
+ * being read does not. */
+void fb_jobs_fetch_ahead(struct fb_jobs_run *run, uint32_t item, bool yields);
 const struct fb_jobs_world *fb_jobs_world_of(const struct fb_jobs_run *run);
 
 /* What the source takes: mean time of the last fetches, of those that readers wait for. */

@@ -114,6 +114,12 @@ void fb_jobs_answer(struct fb_jobs_run *run, uint32_t connection)
 
 /* ---- fetches ---- */
 
+/* Of what programs have under way; fills are known as such before they begin. */
+static uint64_t demand_bytes(const struct fetch *f)
+{
+    return f->is_ahead && (f->yields || f->is_fill) ? 0 : f->bytes;
+}
+
 static void begin(struct fb_jobs_run *run, uint32_t at)
 {
     struct fetch *f = &run->fetch[at];
@@ -126,6 +132,7 @@ static void begin(struct fb_jobs_run *run, uint32_t at)
     f->state = FETCH_ASKED;
     f->begun_s = run->now_s;
     *(f->is_ahead ? &run->ahead_active : &run->demand_active) += 1;
+    run->demand_bytes += demand_bytes(f);
     run->totals.fetches++;
     run->totals.fetched_bytes += f->bytes;
     run->totals.ahead += f->is_ahead;
@@ -154,6 +161,26 @@ static uint32_t room_ahead(const struct fb_jobs_run *run)
     return fb_prefetch_room(run->setup.source.connections, run->demand_active, run->ahead_active);
 }
 
+static bool is_yielding(const struct fb_jobs_run *run)
+{
+    struct fb_prefetch_pipe pipe = {.latency_s = run->setup.source.latency_s,
+                                    .bytes_per_s = run->setup.source.bytes_per_s};
+
+    return fb_prefetch_yields(&pipe, run->demand_bytes);
+}
+
+/* What is wanted next is nearly as good as asked for already. */
+static void begin_ahead(struct fb_jobs_run *run, struct queue *q)
+{
+    while (q->head && !(q == &run->yielding && is_yielding(run)) &&
+           run->demand_active + run->ahead_active + SPARED < run->setup.source.connections) {
+        uint32_t at = q->head;
+
+        take(run, q, at);
+        begin(run, at);
+    }
+}
+
 static void begin_what_may(struct fb_jobs_run *run)
 {
     const struct fb_jobs_cache_ops *ops = run->setup.ops;
@@ -165,18 +192,12 @@ static void begin_what_may(struct fb_jobs_run *run)
         take(run, &run->demand, at);
         begin(run, at);
     }
-    /* What is wanted next is nearly as good as asked for already. */
-    while (run->ahead.head &&
-           run->demand_active + run->ahead_active + SPARED < run->setup.source.connections) {
-        uint32_t at = run->ahead.head;
-
-        take(run, &run->ahead, at);
-        begin(run, at);
-    }
+    begin_ahead(run, &run->ahead);
+    begin_ahead(run, &run->yielding);
     /* What nobody waits for does not take bandwidth from what somebody does; but does not wait for
      * others of its kind. */
-    while (ops && ops->idle && !run->ahead.head && run->sending_wanted < BUSY &&
-           room_ahead(run) > 0) {
+    while (ops && ops->idle && !run->ahead.head && !run->yielding.head &&
+           run->sending_wanted < BUSY && !is_yielding(run) && room_ahead(run) > 0) {
         uint32_t item = ops->idle(run->setup.cache, run), at;
 
         if (item == FB_JOBS_NONE)
@@ -195,7 +216,7 @@ void fb_jobs_fetch(struct fb_jobs_run *run, uint32_t item, uint32_t bytes, uint3
         at = new_fetch(run, item, bytes, false);
         push(run, &run->demand, at);
     } else if (run->fetch[at].state == FETCH_QUEUED && run->fetch[at].is_ahead) {
-        take(run, &run->ahead, at);
+        take(run, run->fetch[at].yields ? &run->yielding : &run->ahead, at);
         run->fetch[at].is_ahead = false;
         push(run, &run->demand, at);
     }
@@ -206,13 +227,17 @@ void fb_jobs_fetch(struct fb_jobs_run *run, uint32_t item, uint32_t bytes, uint3
 
 bool fb_jobs_may_fetch_ahead(const struct fb_jobs_run *run, uint32_t item)
 {
-    return !run->item_fetch[item] && run->ahead.count < FB_JOBS_QUEUE_MAX;
+    return !run->item_fetch[item] && run->ahead.count + run->yielding.count < FB_JOBS_QUEUE_MAX;
 }
 
-void fb_jobs_fetch_ahead(struct fb_jobs_run *run, uint32_t item)
+void fb_jobs_fetch_ahead(struct fb_jobs_run *run, uint32_t item, bool yields)
 {
+    uint32_t at;
+
     FB_ASSERT(fb_jobs_may_fetch_ahead(run, item));
-    push(run, &run->ahead, new_fetch(run, item, fb_jobs_item_bytes(run->setup.world, item), true));
+    at = new_fetch(run, item, fb_jobs_item_bytes(run->setup.world, item), true);
+    run->fetch[at].yields = yields;
+    push(run, yields ? &run->yielding : &run->ahead, at);
     begin_what_may(run);
 }
 
@@ -224,6 +249,7 @@ static void finish(struct fb_jobs_run *run, uint32_t at)
 
     run->connection[f->connection] = 0;
     *(f->is_ahead ? &run->ahead_active : &run->demand_active) -= 1;
+    run->demand_bytes -= demand_bytes(f);
     run->sending--;
     run->sending_wanted -= f->is_wanted;
     if (!f->is_ahead)
