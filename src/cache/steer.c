@@ -26,7 +26,6 @@
 #define COUNT_SHARE    50                 /* of the time at most in counting: one part in so many */
 #define LATE_NS        (10 * FB_NS_PER_S) /* accesses are known that long after they happened */
 #define OWN_SHARE      0.9                /* of a tier: who has that much finds its own there */
-#define CUT_NS         FB_ALLOC_ROUND_NS
 #define MEASURE_NS     (600 * FB_NS_PER_S)
 #define FILL_LEAST     (1ULL << 20)
 #define FILL_EVERY_NS  (10 * FB_NS_PER_S)
@@ -98,6 +97,7 @@ int fb_steer_create(struct fb_cache *cache, struct fb_steer **ret_steer)
     }
     steer->cache = cache;
     steer->prefetch = config.prefetch;
+    steer->round_ns = config.round_ns;
     atomic_init(&steer->planned.keep, FB_KEEP_UNIFORM);
     fb_mutex_init(&steer->lock, FB_RANK_BRAIN);
     fb_mutex_init(&steer->gone_lock, FB_RANK_GONE);
@@ -668,7 +668,7 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
     }
     if (s->node != view.node) {
         s->node = view.node;
-        s->cut_ns = now_ns + CUT_NS;
+        s->cut_ns = now_ns + steer->round_ns; /* it has had its first share by then */
         s->measure_ns = s->fill_ns = 0;
         s->fill_bytes = 0;
         s->ended = false;

@@ -43,6 +43,7 @@ struct fb_steer {
     struct fb_mutex lock;
     struct fb_brain *brain;
     struct fb_prefetch_config prefetch;
+    int64_t round_ns; /* of space */
     struct fb_wants *wants;
     int64_t now_ns;  /* of this round */
     int64_t look_ns; /* when next */

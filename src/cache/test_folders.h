@@ -63,8 +63,8 @@ static inline int remove_source(void **state)
     return 0;
 }
 
-/* Over a source that takes so long for each request. */
-static inline void open_cache(bool no_watch, int64_t latency_ns)
+/* Over a source that takes so long for each request. round_ns: of space; 0: the usual. */
+static inline void open_cache_with(bool no_watch, int64_t latency_ns, int64_t round_ns)
 {
     struct fb_posix_config posix = {.root = dir.path, .threads = 4};
     struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
@@ -77,11 +77,17 @@ static inline void open_cache(bool no_watch, int64_t latency_ns)
     fb_cache_config_defaults(&c);
     c.memory_bytes = 96ULL << 20;
     c.no_watch = no_watch;
+    c.share_round_ns = round_ns;
     if (fb_cache_open(&c, &cache, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
     assert_int_equal(fb_source_fault_open(source, &slow, &fault), 0);
     assert_int_equal(fb_volume_attach(cache, fault, &config, &volume, &err), 0);
+}
+
+static inline void open_cache(bool no_watch, int64_t latency_ns)
+{
+    open_cache_with(no_watch, latency_ns, 0);
 }
 
 static inline int teardown(void **state)
