@@ -193,7 +193,7 @@ static unsigned running(void)
  * it is. */
 static void it_yields_to_those_who_wait(void **state)
 {
-    struct fb_read read[READERS];
+    struct fb_read *read[READERS];
     struct fb_event over[READERS];
     uint32_t file[READERS];
     unsigned i, demand;
@@ -211,12 +211,14 @@ static void it_yields_to_those_who_wait(void **state)
     assert_false(fb_pipe_yields(volume));
     for (i = 0; i < READERS; i++) {
         fb_event_init(&over[i]);
-        read[i] = (struct fb_read){.volume = volume,
-                                   .file = file[i],
-                                   .length = LARGE_BYTES,
-                                   .done = answered,
-                                   .arg = &over[i]};
-        fb_cache_read(&read[i]);
+        read[i] = fb_alloc(sizeof *read[i]);
+        assert_non_null(read[i]);
+        *read[i] = (struct fb_read){.volume = volume,
+                                    .file = file[i],
+                                    .length = LARGE_BYTES,
+                                    .done = answered,
+                                    .arg = &over[i]};
+        fb_cache_read(read[i]);
     }
     assert_true(fb_pipe_yields(volume));
     demand = running();
@@ -234,8 +236,9 @@ static void it_yields_to_those_who_wait(void **state)
     fb_source_fault_set(fault, &(struct fb_fault_config){0});
     for (i = 0; i < READERS; i++) {
         fb_event_wait(&over[i]);
-        assert_int_equal(read[i].result, 0);
-        fb_read_release(&read[i]);
+        assert_int_equal(read[i]->result, 0);
+        fb_read_release(read[i]);
+        free(read[i]);
         fb_files_unref(cache->files, file[i], 1);
     }
     assert_false(fb_pipe_yields(volume));

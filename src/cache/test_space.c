@@ -92,7 +92,7 @@ static void read_popular(struct fb_rand *rand)
 static void space_moves_to_who_can_use_it(void **state)
 {
     struct fb_rand rand = {.state = 5};
-    struct fb_stream_view one = {0}, other = {0};
+    struct fb_stream_view one, other;
     uint64_t had = 0, first = 0, most = 0;
     bool ghosts = false, moved = false;
 
