@@ -93,7 +93,8 @@ static void plan_tiers(struct fb_cache *cache, struct fb_store_config *s)
                                      .segment_bytes = b->nvme_segment_bytes,
                                      .dir_count = c->cache_dir_count,
                                      .staging = b->nvme_staging,
-                                     .engine = cache->engine};
+                                     .engine = cache->engine,
+                                     .timeout_ns = c->cache_timeout_ns};
         memcpy(t->dirs, c->cache_dirs, sizeof t->dirs);
     }
 }

@@ -126,6 +126,7 @@ struct fb_cache_config {
     double pmem_fill;
     double dram_fill;
     double free_space_ratio;
+    int64_t cache_timeout_ns; /* see fb_tier_config; 0: a disk that hangs is waited for */
     uint32_t block_bytes;
     uint64_t segment_bytes; /* 0: chosen per tier */
     unsigned max_fetches;   /* requests to one source at a time */

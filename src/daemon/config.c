@@ -81,6 +81,8 @@ static const struct fb_setting table[] = {
         "Disk space to use, never more than the disk has; 0: none, cache in memory only"),
     ROW("free-space-ratio", 0, RATIO, free_space_ratio, "0.1", NULL, "RATIO", group_cache,
         "Share of the cache's file system that stays free"),
+    ROW("cache-timeout", 0, DURATION, cache_timeout_ns, "2s", NULL, "TIME", group_cache,
+        "How long a read of the cache's disk may take before the source is asked instead"),
     ROW("nvme-fill", 0, RATIO, nvme_fill, "0.8", NULL, "RATIO", group_cache,
         "Share of cache-size that is filled, 0.95 at most: logs and plans need room, too"),
     ROW("pmem-dir", 0, STRING, pmem_dir, NULL, NULL, "DIR", group_cache,

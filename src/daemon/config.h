@@ -58,6 +58,7 @@ struct fb_config {
     char *cache_dir; /* as the user wrote it: /n1:/n2 */
     uint64_t cache_bytes;
     double free_space_ratio;
+    int64_t cache_timeout_ns;
     double nvme_fill;
     char *pmem_dir;
     uint64_t pmem_bytes;

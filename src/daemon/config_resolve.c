@@ -141,6 +141,9 @@ static int check_ranges(const struct fb_config *c, struct fb_error *err)
     if (rc == 0 && c->segment_bytes % PAGE_BYTES)
         rc = fb_error_set(err, -EINVAL, "segment-size: write a multiple of 4K");
     if (rc == 0)
+        rc = check_duration("cache-timeout", c->cache_timeout_ns, TIMEOUT_MIN_NS, TIMEOUT_MAX_NS,
+                            err);
+    if (rc == 0)
         rc = check_number("max-fetches", c->max_fetches, 1, FETCHES_MAX, err);
     if (rc == 0)
         rc = check_number("prefetch-depth", c->prefetch_depth, 0, FB_PREFETCH_DEPTH_MAX, err);

@@ -211,6 +211,7 @@ static int open_cache(struct fb_daemon *d, struct fb_error *err)
     cache.nvme_fill = c->nvme_fill;
     cache.pmem_fill = c->pmem_fill;
     cache.free_space_ratio = c->free_space_ratio;
+    cache.cache_timeout_ns = c->cache_timeout_ns;
     cache.block_bytes = (uint32_t)c->block_bytes;
     cache.segment_bytes = c->segment_bytes;
     cache.max_fetches = (unsigned)c->max_fetches;

@@ -17,9 +17,25 @@ static struct fb_config config;
 static struct fb_error err;
 
 /* The machine of these tests has 1 GiB. */
+/* Tests are run with variables of ours. */
+static void unset_all(void)
+{
+    size_t rows;
+    const struct fb_setting *table = fb_config_table(&rows);
+
+    for (size_t i = 0; i < rows; i++) {
+        char name[64] = "FOREBAY_";
+
+        for (size_t j = 0; j <= strlen(table[i].name); j++)
+            name[8 + j] = table[i].name[j] == '-' ? '_' : (char)(table[i].name[j] & ~0x20);
+        unsetenv(name); /* NOLINT(concurrency-mt-unsafe) */
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
+    unset_all();
     fb_test_dir_make(&dir);
     fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:       1048576 kB\n");
     fb_list_init(&mounts);
@@ -37,18 +53,9 @@ static void clean(void)
 
 static int teardown(void **state)
 {
-    size_t rows;
-    const struct fb_setting *table = fb_config_table(&rows);
-
     (void)state;
     clean();
-    for (size_t i = 0; i < rows; i++) {
-        char name[64] = "FOREBAY_";
-
-        for (size_t j = 0; j <= strlen(table[i].name); j++)
-            name[8 + j] = table[i].name[j] == '-' ? '_' : (char)(table[i].name[j] & ~0x20);
-        unsetenv(name); /* NOLINT(concurrency-mt-unsafe) */
-    }
+    unset_all();
     fb_test_dir_remove(&dir);
     return 0;
 }
@@ -98,6 +105,7 @@ static void test_defaults(void **state)
     assert_int_equal(config.mount.consistency, FB_CLOSE_TO_OPEN);
     assert_int_equal(config.mount.metadata_ttl_ns, 60 * FB_NS_PER_S);
     assert_int_equal(config.mount.source_timeout_ns, 30 * FB_NS_PER_S);
+    assert_int_equal(config.cache_timeout_ns, 2 * FB_NS_PER_S);
     assert_true(config.mount.cache);
     assert_false(config.mount.read_only);
     assert_false(config.mount.allow_other);
@@ -354,6 +362,7 @@ static void test_ranges(void **state)
     (void)state;
     expect_refused("--source-timeout 0s", "source-timeout");
     expect_refused("--source-timeout 2h", "source-timeout");
+    expect_refused("--cache-timeout 0s", "cache-timeout");
     expect_refused("--part-size 4M", "part-size: 4M is out of range; write 5M to 64M");
     expect_refused("--part-size 65M", "part-size");
     expect_refused("--part-size 16E", "part-size");

@@ -37,6 +37,7 @@ struct batch {
 
 struct fb_late {
     struct fb_engine *engine;
+    int64_t timeout_ns;
     pthread_t thread;
     _Atomic unsigned stuck[FB_TIER_DIRS_MAX]; /* batches given up and not yet answered */
 
@@ -125,7 +126,7 @@ static struct batch *batch_new(struct fb_late *late, const struct fb_late_place 
         return NULL;
     b->late = late;
     b->stripe = place->stripe;
-    b->due_ns = fb_now_ns() + FB_LATE_NS;
+    b->due_ns = late->timeout_ns > 0 ? fb_now_ns() + late->timeout_ns : FB_NEVER_NS;
     b->buffer = reads[0]->buffer;
     b->left = count;
     for (unsigned i = 0; i < count; i++) {
@@ -236,7 +237,7 @@ static void *watch(void *arg)
             spare = fb_buffer_memory_new(size);
             spare_bytes = spare ? size : 0;
             if (!spare)
-                fb_sleep_ns(FB_LATE_NS); /* without memory they have to wait */
+                fb_sleep_ns(late->timeout_ns); /* without memory they have to wait */
             fb_mutex_lock(&late->lock);
             continue; /* the batch may be gone */
         }
@@ -253,7 +254,7 @@ static void *watch(void *arg)
 
 /* ---- life ---- */
 
-int fb_late_create(struct fb_engine *engine, struct fb_late **ret_late)
+int fb_late_create(struct fb_engine *engine, int64_t timeout_ns, struct fb_late **ret_late)
 {
     struct fb_late *late = fb_alloc(sizeof *late);
     int rc;
@@ -261,6 +262,7 @@ int fb_late_create(struct fb_engine *engine, struct fb_late **ret_late)
     if (!late)
         return -ENOMEM;
     late->engine = engine;
+    late->timeout_ns = timeout_ns;
     late->refs = 1;
     fb_mutex_init(&late->lock, FB_RANK_TIER);
     fb_cond_init(&late->wake);

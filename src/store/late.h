@@ -2,14 +2,14 @@
  * store/late.h - reads of a disk that are given up when the disk does not answer.
  *
  * A disk that hangs must not hang who reads: the bytes are on the source as well. A read that is
- * unanswered after FB_LATE_NS ends with -ETIMEDOUT. The kernel still has it, and nothing can take
+ * unanswered after the tier's timeout ends with -ETIMEDOUT. The kernel still has it, and nothing can take
  * it back: so the memory it may yet write to stays here until the disk answers, and the buffer gets
  * other memory instead (io/buffer.h). Until then reads of that directory end at once with
  * -ETIMEDOUT: the disk is left alone for as long as it owes an answer, which also bounds the memory
  * kept here by what was under way when it stopped answering.
  *
  *     read ──► engine ──► done(bytes)
- *               │ FB_LATE_NS
+ *               │ timeout
  *               └──────► done(-ETIMEDOUT), stuck ──► the disk answers: memory freed, not stuck
  *
  * Cost: an allocation and two short critical sections a read. One thread looks after the oldest
@@ -21,12 +21,13 @@
 
 #include "store/tier.h"
 
-#define FB_LATE_NS    2000000000LL
 #define FB_LATE_PARTS 2u /* reads into one buffer */
 
 struct fb_late;
 
-FB_MUST_CHECK int fb_late_create(struct fb_engine *engine, struct fb_late **ret_late);
+/* timeout_ns 0: never. */
+FB_MUST_CHECK int fb_late_create(struct fb_engine *engine, int64_t timeout_ns,
+                                 struct fb_late **ret_late);
 /* Nothing may be under way but what was given up: that ends by itself. Takes NULL. */
 void fb_late_close(struct fb_late *late);
 

@@ -77,6 +77,7 @@ struct fb_tier_config {
     const char *dirs[FB_TIER_DIRS_MAX]; /* copied */
     unsigned staging;                   /* PMem, NVMe: staging buffers of segment_bytes each */
     struct fb_engine *engine;           /* NVMe; outlives the tier */
+    int64_t timeout_ns;                 /* NVMe: a read that takes longer is given up; 0: none is */
     unsigned huge_pages;                /* DRAM: ask for huge pages where the kernel gives them */
 };
 

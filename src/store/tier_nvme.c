@@ -49,7 +49,7 @@ static int nvme_open(struct fb_tier *tier, const struct fb_tier_config *config,
         return rc;
     n->engine = config->engine;
     /* Last: a directory that is not ours is refused without a thread. */
-    rc = fb_late_create(config->engine, &n->late);
+    rc = fb_late_create(config->engine, config->timeout_ns, &n->late);
     return rc < 0 ? fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc)) : 0;
 }
 
