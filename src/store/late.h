@@ -2,11 +2,11 @@
  * store/late.h - reads of a disk that are given up when the disk does not answer.
  *
  * A disk that hangs must not hang who reads: the bytes are on the source as well. A read that is
- * unanswered after the tier's timeout ends with -ETIMEDOUT. The kernel still has it, and nothing can take
- * it back: so the memory it may yet write to stays here until the disk answers, and the buffer gets
- * other memory instead (io/buffer.h). Until then reads of that directory end at once with
- * -ETIMEDOUT: the disk is left alone for as long as it owes an answer, which also bounds the memory
- * kept here by what was under way when it stopped answering.
+ * unanswered after the tier's timeout ends with -ETIMEDOUT. The kernel still has it, and nothing
+ * can take it back: so the memory it may yet write to stays here until the disk answers, and the
+ * buffer gets other memory instead (io/buffer.h). Until then reads of that directory end at once
+ * with -ETIMEDOUT: the disk is left alone for as long as it owes an answer, which also bounds the
+ * memory kept here by what was under way when it stopped answering.
  *
  *     read ──► engine ──► done(bytes)
  *               │ timeout
