@@ -40,7 +40,7 @@ static const struct fb_setting table[] = {
     ROW("allow-other", 0, BOOL, mount.allow_other, NULL, NULL, NULL, group_mount,
         "Let other users in, each with the permissions they have on the source"),
     ROW("source-threads", 0, UINT, mount.source_threads, "0", NULL, "N", group_mount,
-        "Threads that read the source at a time; 0: 16"),
+        "Threads that read the source at a time; 0: 16, or 64 where it takes long to answer"),
     ROW("fuse-threads", 0, UINT, mount.fuse_threads, "0", NULL, "N", group_mount,
         "Threads that take requests from the kernel; 0: one per CPU"),
     ROW("max-background", 0, UINT, mount.max_background, "512", NULL, "N", group_mount,

@@ -14,10 +14,14 @@
 #include "core/thread.h"
 #include "source/source_posix.h"
 
+#define MEAN_OVER  8 /* jobs */
+#define SHORT_READ (256U << 10)
+
 struct fb_posix_pool {
     fb_posix_run_fn *run;
     void *arg;
-    unsigned limit; /* threads that are not stuck */
+    unsigned near; /* threads that are not stuck, at most */
+    unsigned far;
 
     struct fb_mutex lock;
     struct fb_cond work;
@@ -26,6 +30,8 @@ struct fb_posix_pool {
     struct fb_list queue; /* of jobs, by backend_link */
     unsigned urgent;      /* of them, at its front */
     struct fb_list workers;
+    int64_t took_ns; /* jobs take on average; 0: none has ended yet */
+    bool is_far;
     struct fb_posix_pool_stats stats;
 };
 
@@ -40,15 +46,17 @@ static bool reserve_thread(struct fb_posix_pool *pool) FB_REQUIRES(pool->lock);
 static void enqueue(struct fb_posix_pool *pool, struct fb_source_job *job) FB_REQUIRES(pool->lock);
 static void dequeue(struct fb_posix_pool *pool, struct fb_source_job *job) FB_REQUIRES(pool->lock);
 static struct fb_source_job *next_job(struct fb_posix_pool *pool) FB_REQUIRES(pool->lock);
+static void note_time(struct fb_posix_pool *pool, int64_t took_ns) FB_REQUIRES(pool->lock);
 static void serve(struct fb_posix_pool *pool, struct worker *self, struct fb_source_job *job)
     FB_REQUIRES(pool->lock);
+static void start_thread(struct fb_posix_pool *pool);
 
 static unsigned allowed(const struct fb_posix_pool *pool)
 {
     unsigned stuck =
         pool->stats.stuck < FB_POSIX_STUCK_MAX ? pool->stats.stuck : FB_POSIX_STUCK_MAX;
 
-    return pool->limit + stuck + (pool->urgent > 0);
+    return (pool->is_far ? pool->far : pool->near) + stuck + (pool->urgent > 0);
 }
 
 /* True when the caller, after unlocking, must start a thread. */
@@ -98,15 +106,35 @@ static struct fb_source_job *next_job(struct fb_posix_pool *pool)
     return job;
 }
 
+/* Half of that must be left before the source is near again, so that threads do not come and go. */
+static void note_time(struct fb_posix_pool *pool, int64_t took_ns)
+{
+    pool->took_ns =
+        pool->took_ns == 0 ? took_ns : pool->took_ns + (took_ns - pool->took_ns) / MEAN_OVER;
+    if (pool->took_ns >= FB_POSIX_FAR_NS)
+        pool->is_far = true;
+    else if (pool->took_ns < FB_POSIX_FAR_NS / 2)
+        pool->is_far = false;
+}
+
 static void serve(struct fb_posix_pool *pool, struct worker *self, struct fb_source_job *job)
 {
     int result = -ETIMEDOUT;
+    int64_t begun_ns = 0;
+    bool spawn = reserve_thread(pool); /* others may wait since before the source was far */
 
     self->job = job;
     fb_mutex_unlock(&pool->lock);
-    if (!fb_source_job_expired(job))
+    if (spawn)
+        start_thread(pool);
+    if (!fb_source_job_expired(job)) {
+        begun_ns = fb_now_ns();
         result = pool->run(pool->arg, job);
+    }
     fb_mutex_lock(&pool->lock);
+    /* A long read says how wide the way to the source is, not how long. */
+    if (begun_ns > 0 && job->bytes <= SHORT_READ)
+        note_time(pool, fb_now_ns() - begun_ns);
     self->job = NULL;
     pool->stats.stuck -= self->stuck;
     self->stuck = false;
@@ -180,7 +208,7 @@ void fb_posix_pool_start(struct fb_posix_pool *pool, struct fb_source_job *job)
     fb_mutex_lock(&pool->lock);
     if (pool->closing)
         refusal = -ESHUTDOWN;
-    else if (pool->stats.stuck >= pool->limit + FB_POSIX_STUCK_MAX && job->op != FB_SOURCE_CLOSE)
+    else if (pool->stats.stuck >= pool->near + FB_POSIX_STUCK_MAX && job->op != FB_SOURCE_CLOSE)
         refusal = -EIO;
     if (refusal == 0) {
         enqueue(pool, job);
@@ -220,17 +248,18 @@ void fb_posix_pool_expired(struct fb_posix_pool *pool, struct fb_source_job *job
         start_thread(pool);
 }
 
-int fb_posix_pool_create(unsigned threads, fb_posix_run_fn *run, void *arg,
+int fb_posix_pool_create(unsigned near, unsigned far, fb_posix_run_fn *run, void *arg,
                          struct fb_posix_pool **ret_pool)
 {
     struct fb_posix_pool *pool = fb_alloc(sizeof *pool);
 
-    FB_ASSERT(threads > 0);
+    FB_ASSERT(near > 0 && far >= near);
     if (!pool)
         return -ENOMEM;
     pool->run = run;
     pool->arg = arg;
-    pool->limit = threads;
+    pool->near = near;
+    pool->far = far;
     fb_mutex_init(&pool->lock, FB_RANK_SOURCE);
     fb_cond_init(&pool->work);
     fb_cond_init(&pool->left);

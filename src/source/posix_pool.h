@@ -1,7 +1,12 @@
 /*
  * source/posix_pool.h - threads for calls that may block, or hang for ever.
  *
- * Threads start on demand, up to `threads`. A thread whose job expired counts as stuck, and another
+ * Threads start on demand, up to `near`, and up to `far` while jobs take long (FB_POSIX_FAR_NS on
+ * average, not counting the queue): a thread that waits for a far server costs nothing, and without
+ * more of them a server gives no more than `near` requests a round trip, whatever it could. Where
+ * answers come at once, more threads would only be in each other's way.
+ *
+ * A thread whose job expired counts as stuck, and another
  * may take its place, up to FB_POSIX_STUCK_MAX of them; a probe may have one more when all are
  * busy, so that a slow source is not taken for a dead one. When every thread the pool may have is
  * stuck, jobs fail at once with -EIO. Threads beyond what is allowed leave after their job.
@@ -16,7 +21,7 @@ struct fb_posix_pool;
 /* Does the job, on a thread of the pool, and returns its result. */
 typedef int fb_posix_run_fn(void *arg, struct fb_source_job *job);
 
-FB_MUST_CHECK int fb_posix_pool_create(unsigned threads, fb_posix_run_fn *run, void *arg,
+FB_MUST_CHECK int fb_posix_pool_create(unsigned near, unsigned far, fb_posix_run_fn *run, void *arg,
                                        struct fb_posix_pool **ret_pool);
 
 /* These do what the functions of the same name of struct fb_source_ops do. */

@@ -315,8 +315,9 @@ int fb_source_posix_open(const struct fb_posix_config *config, struct fb_source 
         return fb_error_set(err, r, "cannot open the source %s: %s", config->root, fb_strerror(r));
     fb_mutex_init(&posix->handles.lock, FB_RANK_SOURCE);
     fb_list_init(&posix->handles.open);
-    r = fb_posix_pool_create(config->threads ? config->threads : FB_POSIX_THREADS_DEFAULT, run,
-                             posix, &posix->pool);
+    r = fb_posix_pool_create(config->threads ? config->threads : FB_POSIX_THREADS_NEAR,
+                             config->threads ? config->threads : FB_POSIX_THREADS_FAR, run, posix,
+                             &posix->pool);
     uri = fb_asprintf("file://%s", posix->base->path);
     if (r == 0 && !uri)
         r = -ENOMEM;

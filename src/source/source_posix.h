@@ -28,13 +28,15 @@
 
 #include "source/source.h"
 
-#define FB_POSIX_THREADS_DEFAULT 16
-#define FB_POSIX_STUCK_MAX       64
-#define FB_POSIX_OPEN_NS         10000000000LL /* a root that does not answer by then: -ETIMEDOUT */
+#define FB_POSIX_THREADS_NEAR 16
+#define FB_POSIX_THREADS_FAR  64
+#define FB_POSIX_FAR_NS       2000000LL /* takes a request, where it is far */
+#define FB_POSIX_STUCK_MAX    64
+#define FB_POSIX_OPEN_NS      10000000000LL /* a root that does not answer by then: -ETIMEDOUT */
 
 struct fb_posix_config {
     const char *root; /* absolute or relative; made canonical */
-    unsigned threads; /* 0: default */
+    unsigned threads; /* 0: by how far it is */
 };
 
 /* Sentences for: no such directory, not a directory, no permission, no answer. Not before a fork:

@@ -447,7 +447,8 @@ static int build(const struct fb_s3_config *config, struct fb_s3 *s3, struct fb_
 
     if (r == 0)
         r = fb_s3_creds_open(&creds, &s3->creds, err);
-    if (r == 0 && (r = fb_posix_pool_create(ANSWERERS, answered, NULL, &s3->answers)) < 0)
+    if (r == 0 &&
+        (r = fb_posix_pool_create(ANSWERERS, ANSWERERS, answered, NULL, &s3->answers)) < 0)
         fb_error_set(err, r, "out of memory");
     if (r < 0)
         return r;

@@ -24,6 +24,8 @@ static int run(void *arg, struct fb_source_job *job)
 
     fb_mutex_lock(&gate->lock);
     gate->run[job->op]++;
+    if (!strcmp(job->path, "slow"))
+        fb_sleep_ns(2 * FB_POSIX_FAR_NS);
     if (!strcmp(job->path, "block")) {
         gate->blocked++;
         while (!gate->open)
@@ -57,7 +59,7 @@ static void gate_destroy(void *backend)
     gate->destroyed = true;
 }
 
-static struct fb_source *gate_source(struct gate *gate, unsigned threads)
+static struct fb_source *gate_source_far(struct gate *gate, unsigned near, unsigned far)
 {
     static const struct fb_source_ops ops = {
         .name = "gate",
@@ -72,9 +74,14 @@ static struct fb_source *gate_source(struct gate *gate, unsigned threads)
     /* Lower than all: it is held by nobody who calls the pool. */
     fb_mutex_init(&gate->lock, FB_RANK_DAEMON);
     fb_cond_init(&gate->cond);
-    assert_int_equal(fb_posix_pool_create(threads, run, gate, &gate->pool), 0);
+    assert_int_equal(fb_posix_pool_create(near, far, run, gate, &gate->pool), 0);
     assert_int_equal(fb_source_create(&ops, gate, "gate://", &source), 0);
     return source;
+}
+
+static struct fb_source *gate_source(struct gate *gate, unsigned threads)
+{
+    return gate_source_far(gate, threads, threads);
 }
 
 static void gate_open(struct gate *gate)
@@ -157,6 +164,25 @@ static void test_threads_on_demand(void **state)
     FB_TEST_EVENTUALLY(gate_count(&gate, &gate.blocked) == 4);
     assert_int_equal(pool_stats(&gate).threads, 4);
     assert_int_equal(pool_stats(&gate).queued, 16);
+    gate_end(&gate, source);
+}
+
+/* A source that takes its time gets more threads: for those that come, and for those that wait. */
+static void test_more_threads_where_it_is_far(void **state)
+{
+    struct gate gate;
+    struct fb_source *source = gate_source_far(&gate, 2, 8);
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct fb_source_job *job = fb_test_job(FB_SOURCE_STAT, i == 0 ? "slow" : "block");
+
+        job->done = put_job;
+        fb_source_submit(source, job);
+    }
+    FB_TEST_EVENTUALLY(gate_count(&gate, &gate.blocked) == 8);
+    assert_int_equal(pool_stats(&gate).threads, 8);
+    assert_int_equal(pool_stats(&gate).queued, 11);
     gate_end(&gate, source);
 }
 
@@ -245,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_on_demand),
+        cmocka_unit_test(test_more_threads_where_it_is_far),
         cmocka_unit_test(test_stuck_threads_are_replaced),
         cmocka_unit_test(test_queue_behind_stuck_thread),
         cmocka_unit_test(test_expired_in_queue_is_not_run),
