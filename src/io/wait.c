@@ -1,8 +1,11 @@
 /*
  * A thread that sleeps until the disk has answered lets its processor halt, and waking that takes
- * 20 us on a virtual machine, a third of what the disk takes. So the thread asks for the answer
- * again and again instead, for as long as a fast disk may take. After an answer that took longer
- * the next reads sleep, twice as many each time.
+ * 20 us and more on a virtual machine, a third of what the disk takes. So the thread asks for the
+ * answer again and again instead, for as long as a fast disk may take. After an answer that took
+ * longer the next reads sleep, twice as many each time, up to SKIP_MAX: then a slow disk costs at
+ * most SPIN_NS in SKIP_MAX + 1 reads that each take longer than that. (Without so low a bound, a
+ * few late answers put a lone reader to sleep for hundreds of reads: 260 us a file for that time
+ * and not 180.)
  *
  * Through Linux AIO, with a context for each thread that goes when the thread ends: completions
  * need no thread to run, and containers that forbid io_uring have it.
@@ -21,8 +24,8 @@
 #include "core/clock.h"
 #include "core/limits.h"
 
-#define SPIN_NS  (150 * FB_NS_PER_US)
-#define SKIP_MAX 1023u /* a power of two less one */
+#define SPIN_NS  (250 * FB_NS_PER_US)
+#define SKIP_MAX 15u /* a power of two less one */
 
 struct own {
     bool known;            /* whether there is a context */
