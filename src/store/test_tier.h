@@ -365,6 +365,7 @@ enum {
     ON_FILES = ON_PMEM | ON_NVME,
     ON_ALL = ON_DRAM | ON_FILES,
     OWN_FS = 1 << 8, /* needs a file system to itself */
+    ONCE = 1 << 9,   /* takes long: on the first variant of each kind */
 };
 
 struct tier_case {
@@ -391,7 +392,8 @@ static inline int run_cases(const char *group, const struct tier_case *cases, si
     for (size_t v = 0; v < FB_ARRAY_SIZE(variants); v++) {
         for (size_t c = 0; c < case_count; c++) {
             if (!(cases[c].kinds & 1u << variants[v].kind) ||
-                (variants[v].on_disk && cases[c].kinds & OWN_FS))
+                (variants[v].on_disk && cases[c].kinds & OWN_FS) ||
+                (cases[c].kinds & ONCE && v > 0 && variants[v - 1].kind == variants[v].kind))
                 continue;
             snprintf(names[count], sizeof names[count], "%s: %s", variants[v].name, cases[c].name);
             tests[count] = (struct CMUnitTest){.name = names[count],

@@ -2,6 +2,7 @@
  * Space and failures: the floor under free space, a full file system, and what others do to the
  * files of a tier.
  */
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -9,6 +10,87 @@
 #include "core/clock.h"
 #include "store/guard.h"
 #include "store/test_tier.h"
+
+/* ---- a disk that hangs ---- */
+
+/* When it is asked how full it is. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool hangs;
+    unsigned asked;
+    unsigned waiting; /* for an answer */
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void disk_hangs(bool hangs)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.hangs = hangs;
+    disk.asked = 0;
+    pthread_cond_broadcast(&disk.changed);
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static unsigned disk_count(const unsigned *counter)
+{
+    unsigned count;
+
+    pthread_mutex_lock(&disk.lock);
+    count = *counter;
+    pthread_mutex_unlock(&disk.lock);
+    return count;
+}
+
+/* In the place of the C library's: what the tiers ask. */
+int fstatvfs(int fildes, struct statvfs *buf)
+{
+    char path[32];
+
+    pthread_mutex_lock(&disk.lock);
+    disk.asked++;
+    disk.waiting++;
+    while (disk.hangs)
+        pthread_cond_wait(&disk.changed, &disk.lock);
+    disk.waiting--;
+    pthread_mutex_unlock(&disk.lock);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fildes);
+    return statvfs(path, buf);
+}
+
+/* Who gives a slot back waits for the disk, but not for one that hangs; the next do not even ask.
+ * The others' slots are lent on meanwhile, and the first comes back with the disk. */
+static void test_hung(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slots[SLOTS], slot;
+
+    open_empty(f);
+    for (unsigned i = 0; i < SLOTS; i++)
+        slots[i] = fill_one(f, i);
+    disk_hangs(true);
+    fb_tier_give(f->tier, slots[0]);
+    assert_int_equal(disk_count(&disk.waiting), 1);
+    assert_int_equal(fb_tier_free(f->tier), 0);
+    assert_false(fb_tier_has_room(f->tier));
+    fb_tier_give(f->tier, slots[1]);
+    fb_tier_give(f->tier, slots[2]);
+    assert_int_equal(disk_count(&disk.asked), 1);
+    assert_int_equal(fb_tier_free(f->tier), 2);
+    for (unsigned i = 0; i < 2; i++) {
+        slot = fill_one(f, 10 + i);
+        assert_true(slot == slots[1] || slot == slots[2]);
+        assert_true(holds(f, slot, 10 + i));
+    }
+    assert_int_equal(disk_count(&disk.waiting), 1); /* all the time */
+
+    disk_hangs(false);
+    while (fb_tier_free(f->tier) == 0)
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    assert_int_equal(fill_one(f, 12), slots[0]);
+    fb_tier_give(f->tier, slots[3]);
+    assert_true(disk_count(&disk.asked) > 0); /* again */
+    assert_int_equal(fill_one(f, 13), slots[3]);
+}
 
 /* ---- space ---- */
 
@@ -298,6 +380,7 @@ static const struct tier_case cases[] = {
     {"floor", test_floor, ON_FILES | OWN_FS},
     {"excess", test_excess, ON_FILES | OWN_FS},
     {"full file system", test_full_file_system, ON_FILES | OWN_FS},
+    {"hung", test_hung, ON_NVME | ONCE},
     {"refused space", test_refused_space, ON_FILES},
     {"directory moved", test_directory_moved, ON_FILES},
     {"files deleted", test_files_deleted, ON_FILES},
