@@ -17,11 +17,12 @@ make_source()
     done
 }
 
+# mount_small FLAG... - of $SLOW where that is set.
 mount_small()
 {
     mkdir -p "$T/mnt"
-    timeout 60 "$FOREBAY" mount "$T/source" "$T/mnt" --memory ${MEMORY}M --cache-dir "$T/cache" \
-        --cache-size ${DISK}M --free-space-ratio 0.01 --metrics off
+    timeout 60 "$FOREBAY" mount "${SLOW:-$T/source}" "$T/mnt" --memory ${MEMORY}M \
+        --cache-dir "$T/cache" --cache-size ${DISK}M --free-space-ratio 0.01 --metrics off "$@"
 }
 
 read_all()
