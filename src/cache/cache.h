@@ -316,6 +316,8 @@ void fb_read_release(struct fb_read *read);
 
 /* The file is one item, and only on a medium; a hint. The caller holds a reference. */
 bool fb_cache_on_medium(struct fb_volume *volume, uint32_t file);
+/* Half of the buffers for media at least are free, so nobody waits for one; a hint. */
+bool fb_cache_medium_is_free(struct fb_cache *cache);
 
 /* Copies a hit in DRAM into memory of the caller without any reference; -ENOENT: use
  * fb_cache_read(). Leaves an access record. */

@@ -436,6 +436,11 @@ bool fb_cache_on_medium(struct fb_volume *volume, uint32_t file)
     return rc == FB_STORE_MEDIUM;
 }
 
+bool fb_cache_medium_is_free(struct fb_cache *cache)
+{
+    return 2 * fb_buffer_pool_free(cache->medium_pool) >= fb_buffer_pool_count(cache->medium_pool);
+}
+
 static void note_copy(struct fb_volume *volume, unsigned thread, const struct fb_caller *caller,
                       uint64_t key, uint32_t offset, uint32_t length)
 {

@@ -2,7 +2,8 @@
  * Reading a file when it is looked up, before READ asks for it.
  *
  * A program that opens a small file and reads it sends LOOKUP, waits, then sends READ, and only
- * then would the disk begin to work. Under a lone reader (lone.c) it begins at LOOKUP:
+ * then would the disk begin to work. So it begins at LOOKUP. For several readers that is done in
+ * crowd.c; for a lone one (lone.c) it is done here, in the thread that serves it:
  *
  *     reader      open ────────┐      ┌─ read ──────────────────┐     ┌─ has the bytes
  *     our thread       LOOKUP ─ reply ─ wait for it, verify it ─ READ, reply
@@ -16,10 +17,10 @@
  *                               └─ it has to wait for buffers, or for the source: not worth it, it
  *                                  is dropped when it is done: ABANDONED ─► IDLE
  *
- * When: of a file that is one item and only on a medium, while look-ups are followed by reads. A
- * look-up whose file is read before the next look-up scores a point, any other costs several; that
- * is counted whether or not something was read early. So `find` and `ls -l` over any number of
- * files read nothing, but for the first one or two after an epoch of reads.
+ * When: of a file that is one item and only on a medium, for tasks whose look-ups are followed by
+ * reads. A look-up whose file the task reads before its next look-up scores a point, any other
+ * costs several; that is counted whether or not something was read early. So `find` and `ls -l`
+ * over any number of files read nothing, but for the first one or two after an epoch of reads.
  *
  * The bytes are those of the record that LOOKUP named, one version of the file: a file that changes
  * in between has another record, and its READ another number.
@@ -42,27 +43,38 @@ static bool change(struct fb_early *e, int from, int to)
     return atomic_load(&e->state) == from && atomic_compare_exchange_strong(&e->state, &from, to);
 }
 
-/* Relaxed, here and below: hints, and a point lost between two threads does no harm. */
-static bool score_lookup(struct fb_early *e, uint32_t file)
+/* Two tasks may share a place, and take it from each other: then nothing is read early. */
+static struct fb_early_task *place_of(struct fb_early *e, uint32_t task)
 {
-    int points = atomic_load_explicit(&e->score, memory_order_relaxed);
+    return &e->tasks[task % FB_EARLY_TASKS];
+}
 
-    if (atomic_exchange_explicit(&e->last, file, memory_order_relaxed) != FB_FILE_NONE) {
+/* Relaxed, here and below: hints, and a point lost between two threads does no harm. */
+static bool score_lookup(struct fb_early *e, uint32_t task, uint32_t file)
+{
+    struct fb_early_task *t = place_of(e, task);
+    int points = atomic_load_explicit(&t->score, memory_order_relaxed);
+    int before = points;
+
+    if (atomic_exchange_explicit(&t->task, task, memory_order_relaxed) != task)
+        points = 0;
+    if (atomic_exchange_explicit(&t->last, file, memory_order_relaxed) != FB_FILE_NONE)
         points = points > SCORE_LOSS ? points - SCORE_LOSS : 0;
-        atomic_store_explicit(&e->score, points, memory_order_relaxed);
-    }
+    if (points != before)
+        atomic_store_explicit(&t->score, points, memory_order_relaxed);
     return points >= SCORE_ENOUGH;
 }
 
-static void score_read(struct fb_early *e, uint32_t file)
+static void score_read(struct fb_early *e, uint32_t task, uint32_t file)
 {
-    int points = atomic_load_explicit(&e->score, memory_order_relaxed);
+    struct fb_early_task *t = place_of(e, task);
+    int points = atomic_load_explicit(&t->score, memory_order_relaxed);
 
-    if (atomic_load_explicit(&e->last, memory_order_relaxed) != file)
+    if (atomic_load_explicit(&t->last, memory_order_relaxed) != file)
         return;
-    atomic_store_explicit(&e->last, FB_FILE_NONE, memory_order_relaxed);
+    atomic_store_explicit(&t->last, FB_FILE_NONE, memory_order_relaxed);
     if (points < SCORE_MAX)
-        atomic_store_explicit(&e->score, points + 1, memory_order_relaxed);
+        atomic_store_explicit(&t->score, points + 1, memory_order_relaxed);
 }
 
 /* By whoever owns the read. */
@@ -86,14 +98,12 @@ static void read_done(struct fb_read *read)
         end(mount);
 }
 
-void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
-                     struct fb_meanwhile *reply)
+static void read_here(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
+                      struct fb_meanwhile *reply)
 {
     struct fb_early *e = &mount->early;
 
-    if (!score_lookup(e, file) || !fb_lone_is_on(mount) ||
-        fb_files_version(mount->files, file)->size > BYTES_MAX ||
-        !fb_cache_on_medium(mount->volume, file) || !change(e, FB_EARLY_IDLE, FB_EARLY_READING))
+    if (!change(e, FB_EARLY_IDLE, FB_EARLY_READING))
         return;
     fb_request_begin(mount);
     fb_files_ref(mount->files, file, 1);
@@ -116,29 +126,35 @@ void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_call
         fb_early_drop(mount);
 }
 
+void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
+                     struct fb_meanwhile *reply)
+{
+    if (!score_lookup(&mount->early, caller->pid, file) ||
+        fb_files_version(mount->files, file)->size > BYTES_MAX ||
+        !fb_cache_on_medium(mount->volume, file))
+        return;
+    if (fb_lone_is_on(mount))
+        read_here(mount, file, caller, reply);
+    else
+        fb_crowd_begin(mount, file, caller);
+}
+
 void fb_early_drop(struct fb_mount *mount)
 {
     if (change(&mount->early, FB_EARLY_READY, FB_EARLY_ENDING))
         end(mount);
 }
 
-bool fb_early_read(struct fb_mount *mount, fuse_req_t req, uint32_t file, size_t size,
-                   uint64_t offset)
+bool fb_early_read(struct fb_mount *mount, uint32_t task, uint32_t file,
+                   const struct fb_wanted *wanted)
 {
     struct fb_early *e = &mount->early;
     bool good;
 
-    score_read(e, file);
+    score_read(e, task, file);
     if (!change(e, FB_EARLY_READY, FB_EARLY_ENDING))
-        return false;
-    good = e->read.file == file && e->read.piece_count == 1 && offset < e->read.bytes;
-    if (good) {
-        uint64_t left = fb_min_u64(e->read.bytes - offset, size);
-
-        fb_read_wanted(&e->read);
-        fb_notifier_read(mount->notifier, file, offset + left);
-        fuse_reply_buf(req, (const char *)e->read.pieces[0].data + offset, left);
-    }
+        return fb_crowd_read(mount, file, wanted);
+    good = e->read.file == file && fb_read_answer(mount, &e->read, wanted);
     end(mount);
     return good;
 }

@@ -5,6 +5,7 @@
  *     session.c    libfuse: options, capabilities, the threads that take requests in
  *     lone.c       one reader at a time: fewer threads to wake
  *     early.c      reads a file when it is looked up
+ *     crowd.c      the same for several readers at a time
  *     mountpoint.c dead mounts, unmounting, read-ahead
  *     node.c       which records the kernel knows, and how often it was told
  *     live.c       those that programs change here, and what is open for writing
@@ -49,6 +50,7 @@
 #define FB_FUSE_SAMPLE         64u   /* one file in so many is read from here again: see notify.c */
 #define FB_FUSE_SAMPLE_MAX     64u   /* of them waiting */
 #define FB_FUSE_SAMPLE_NS      (1000 * 1000000LL) /* after it was read */
+#define FB_FUSE_SWEEP_NS       (100 * 1000000LL)  /* between looks at what was read early */
 #define FB_FUSE_SAMPLE_GAP_NS  (50 * 1000000LL)   /* between two of them, at least */
 #define FB_FUSE_READ_AHEAD     (1u << 20)
 #define FB_FUSE_BACKGROUND     512u /* those that wait for a hung source must not fill it at once */
@@ -152,12 +154,55 @@ enum fb_early_state {
     FB_EARLY_ENDING,
 };
 
+#define FB_EARLY_TASKS 64u
+
 /* See early.c. */
-struct fb_early {
-    _Atomic int score;
+struct fb_early_task {
+    _Atomic uint32_t task;
     _Atomic uint32_t last; /* file of the last look-up, until it is read */
-    _Atomic int state;     /* enum fb_early_state */
+    _Atomic int score;
+};
+
+struct fb_early {
+    struct fb_early_task tasks[FB_EARLY_TASKS];
+    _Atomic int state; /* enum fb_early_state */
     struct fb_read read;
+};
+
+/* A READ: what it asks for. */
+struct fb_wanted {
+    fuse_req_t req;
+    uint32_t size;
+    uint64_t offset;
+};
+
+#define FB_CROWD_READS 8u
+
+enum fb_crowd_state {
+    FB_CROWD_IDLE,
+    FB_CROWD_READING,
+    FB_CROWD_WAITED,
+    FB_CROWD_READY,
+    FB_CROWD_ENDING,
+};
+
+/* See crowd.c. */
+struct fb_crowd_read {
+    enum fb_crowd_state state;
+    uint32_t file;
+    int64_t begun_ns;
+    struct fb_mount *mount;
+    struct fb_wanted wanted; /* WAITED: by whom */
+    _Atomic bool interrupted;
+    struct fb_read read;
+};
+
+struct fb_crowd {
+    struct fb_mutex lock;
+    bool closing;
+    bool swept;            /* the notifier's thread looks after them */
+    _Atomic unsigned held; /* places that are not IDLE */
+    struct fb_crowd_read reads[FB_CROWD_READS];
 };
 
 struct fb_mount {
@@ -187,6 +232,7 @@ struct fb_mount {
     struct fb_linger linger;
     struct fb_lone lone;
     struct fb_early early;
+    struct fb_crowd crowd;
     struct fb_mutex dirs_lock;
     struct fb_list
         dirs; /* open directories: those whose RELEASEDIR never comes are closed at the end */
@@ -455,6 +501,8 @@ void fb_notifier_retired(struct fb_notifier *notifier, uint32_t id);
 void fb_notifier_read(struct fb_notifier *notifier, uint32_t id, uint64_t end);
 /* Waits until the kernel was told of all that was retired before, or until until_ns. */
 bool fb_notifier_flush(struct fb_notifier *notifier, int64_t until_ns);
+/* Has its thread call fb_crowd_sweep() every now and then, until that says it is enough. */
+void fb_notifier_sweep(struct fb_notifier *notifier);
 
 /* The name of a node: the kernel drops it. Notifier's thread only. */
 void fb_notify_entry(struct fb_mount *mount, uint32_t id, uint32_t parent);
@@ -502,11 +550,34 @@ void fb_lone_close(struct fb_mount *mount);
  * Where the file is read, `reply` is run first; else it is left to the caller. */
 void fb_early_lookup(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
                      struct fb_meanwhile *reply);
-/* READ; true: it has been answered. */
-FB_MUST_CHECK bool fb_early_read(struct fb_mount *mount, fuse_req_t req, uint32_t file, size_t size,
-                                 uint64_t offset);
+/* READ by a task; true: it has been answered, or will be. */
+FB_MUST_CHECK bool fb_early_read(struct fb_mount *mount, uint32_t task, uint32_t file,
+                                 const struct fb_wanted *wanted);
 /* Lets go of what was read and not asked for. Any thread. */
 void fb_early_drop(struct fb_mount *mount);
+
+/* ---- crowd.c ---- */
+
+void fb_crowd_init(struct fb_mount *mount);
+void fb_crowd_destroy(struct fb_mount *mount);
+/* Begins to read a file that was looked up, if there is a place; the caller holds a reference. */
+void fb_crowd_begin(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller);
+/* READ; true: it has been answered, or will be. */
+FB_MUST_CHECK bool fb_crowd_read(struct fb_mount *mount, uint32_t file,
+                                 const struct fb_wanted *wanted);
+/* Lets go of what nobody asked for; false: there is nothing to look after any more. */
+FB_MUST_CHECK bool fb_crowd_sweep(struct fb_mount *mount);
+/* From here on nothing is kept. No thread takes requests in any more. */
+void fb_crowd_close(struct fb_mount *mount);
+
+/* ---- op_read.c ---- */
+
+/* `deadline_ns` 0: the mount's; `meanwhile`: as in struct fb_read. */
+void fb_read_begin(struct fb_mount *mount, uint32_t file, const struct fb_wanted *wanted,
+                   int64_t deadline_ns, struct fb_meanwhile *meanwhile);
+/* Answers out of an early read of the whole file that has succeeded; false: it does not have it. */
+FB_MUST_CHECK bool fb_read_answer(struct fb_mount *mount, struct fb_read *read,
+                                  const struct fb_wanted *wanted);
 
 /* ---- mountpoint.c ---- */
 

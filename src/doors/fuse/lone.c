@@ -158,13 +158,15 @@ void fb_lone_wait(struct fb_mount *mount)
         poll_awake(mount);
 }
 
-/* What is read early is for the one reader, too. */
+/* What is read early is for the one reader, too, or for nobody. */
 static bool disturbed(struct fb_mount *mount)
 {
     uint32_t requests = atomic_load_explicit(&mount->requests, memory_order_relaxed);
     int early = atomic_load_explicit(&mount->early.state, memory_order_relaxed);
 
-    return requests > (early == FB_EARLY_IDLE ? 0 : 1);
+    uint32_t held = atomic_load_explicit(&mount->crowd.held, memory_order_relaxed);
+
+    return requests > held + (early == FB_EARLY_IDLE ? 0 : 1);
 }
 
 static void leave(struct fb_mount *mount)

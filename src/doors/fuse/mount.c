@@ -53,6 +53,7 @@ static void release(struct fb_mount *mount)
         fb_files_unref(mount->files, mount->root, 1);
     fb_nodes_destroy(mount->nodes);
     fb_lives_destroy(mount->lives);
+    fb_crowd_destroy(mount);
     fb_mutex_destroy(&mount->lives_lock);
     fb_mutex_destroy(&mount->dirs_lock);
     free((char *)(uintptr_t)mount->config.mountpoint);
@@ -79,6 +80,7 @@ static int build(struct fb_cache *cache, const struct fb_mount_config *config,
     mount->cache = cache;
     mount->files = fb_cache_files(cache);
     fb_shed_init(mount);
+    fb_crowd_init(mount);
     fb_mutex_init(&mount->dirs_lock, FB_RANK_DOOR);
     fb_list_init(&mount->dirs);
     fb_mutex_init(&mount->lives_lock, FB_RANK_LIVE);

@@ -57,6 +57,7 @@ struct fb_notifier {
     unsigned sample_head;
     unsigned sample_count;
     int64_t sampled_ns; /* when the last one was dropped */
+    int64_t sweep_ns;   /* when what was read early is looked at; FB_NEVER_NS: there is nothing */
 
     struct sample {
         uint32_t id; /* with a reference */
@@ -71,6 +72,7 @@ int fb_notifier_create(struct fb_mount *mount, struct fb_notifier **ret_notifier
     if (!n)
         return -ENOMEM;
     n->mount = mount;
+    n->sweep_ns = FB_NEVER_NS;
     fb_mutex_init(&n->lock, FB_RANK_DOOR);
     fb_cond_init(&n->wake);
     fb_cond_init(&n->idle);
@@ -297,19 +299,43 @@ static bool step(struct fb_notifier *n) FB_REQUIRES(n->lock)
     return true;
 }
 
+static void sweep(struct fb_notifier *n) FB_REQUIRES(n->lock)
+{
+    bool more;
+
+    n->sweep_ns = FB_NEVER_NS;
+    fb_mutex_unlock(&n->lock);
+    more = fb_crowd_sweep(n->mount);
+    fb_mutex_lock(&n->lock);
+    if (more)
+        n->sweep_ns = fb_now_ns() + FB_FUSE_SWEEP_NS;
+}
+
+void fb_notifier_sweep(struct fb_notifier *n)
+{
+    fb_mutex_lock(&n->lock);
+    n->sweep_ns = fb_now_ns() + FB_FUSE_SWEEP_NS;
+    fb_cond_signal(&n->wake);
+    fb_mutex_unlock(&n->lock);
+}
+
 static void *run(void *arg)
 {
     struct fb_notifier *n = arg;
 
     fb_mutex_lock(&n->lock);
     while (!n->stop) {
+        int64_t now_ns = fb_now_ns(), due_ns = sample_due_ns(n);
+
         if (step(n))
             continue;
         fb_cond_broadcast(&n->idle);
-        if (fb_now_ns() >= sample_due_ns(n))
+        if (now_ns >= due_ns)
             drop_sampled(n);
+        else if (now_ns >= n->sweep_ns)
+            sweep(n);
         else
-            fb_cond_wait(&n->wake, &n->lock, sample_due_ns(n));
+            fb_cond_wait(&n->wake, &n->lock, due_ns < n->sweep_ns ? due_ns : n->sweep_ns);
     }
     fb_cond_broadcast(&n->idle);
     fb_mutex_unlock(&n->lock);

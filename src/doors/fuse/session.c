@@ -407,6 +407,7 @@ void fb_session_join(struct fb_mount *mount)
     }
     mount->thread_count = 0;
     fb_early_drop(mount);
+    fb_crowd_close(mount);
 }
 
 /* libfuse, told to unmount, closes its descriptor and unmounts by path whatever stands there,

@@ -19,6 +19,7 @@ static int setup(void **state)
 
     assert_non_null(mount);
     fb_lone_init(mount, 2);
+    fb_crowd_init(mount);
     mount->lone.able = true;
     *state = mount;
     return 0;
@@ -28,6 +29,7 @@ static int teardown(void **state)
 {
     struct fb_mount *mount = *state;
 
+    fb_crowd_destroy(mount);
     fb_lone_destroy(mount);
     free(mount);
     return 0;
@@ -162,22 +164,35 @@ static void look_ups_score(void **state)
     struct fb_mount *mount = *state;
     struct fb_caller caller = {.pid = 7};
     struct fb_meanwhile nothing_else = {NULL};
+    struct fb_wanted wanted = {.size = 100};
+    struct fb_early_task *place = &mount->early.tasks[7];
     int best;
 
     for (uint32_t file = 1; file < 1000; file++)
         fb_early_lookup(mount, file, &caller, &nothing_else);
-    assert_int_equal(mount->early.score, 0);
-    for (uint32_t file = 1; file < 1000; file++) {
+    assert_int_equal(place->score, 0);
+    /* As far as the score at which a file would be read: there is no cache here. */
+    for (uint32_t file = 1; file < 4; file++) {
         fb_early_lookup(mount, file, &caller, &nothing_else);
-        assert_false(fb_early_read(mount, NULL, file, 100, 0));
-        assert_false(fb_early_read(mount, NULL, file, 100, 100));
+        assert_false(fb_early_read(mount, 7, file, &wanted));
+        assert_false(fb_early_read(mount, 7, file, &wanted));
     }
-    best = mount->early.score;
+    best = place->score;
     assert_in_range(best, 1, 100);
+    /* Others' reads neither score nor cost anything. */
+    for (uint32_t file = 1; file < 1000; file++)
+        assert_false(fb_early_read(mount, 8, file, &wanted));
+    assert_int_equal(place->score, best);
     /* Each of these is one too many: few are needed. */
     for (uint32_t file = 1; file < 4; file++)
         fb_early_lookup(mount, file, &caller, &nothing_else);
-    assert_int_equal(mount->early.score, 0);
+    assert_int_equal(place->score, 0);
+    /* Who takes another's place begins with nothing. */
+    place->score = best;
+    place->last = FB_FILE_NONE;
+    caller.pid = 7 + FB_EARLY_TASKS;
+    fb_early_lookup(mount, 1, &caller, &nothing_else);
+    assert_int_equal(place->score, 0);
 }
 
 int main(void)
