@@ -91,9 +91,10 @@ typedef int fb_walk_fn(void *arg, const struct fb_walked *walked);
 
 /* Lists a directory and all below it, in the order of the listings, on the calling thread, which
  * waits for the source. A directory that cannot be listed is left out, the first one excepted.
- * -ENODEV: no volume of the source is there; -ESHUTDOWN: it was detached meanwhile, which waits for
- * the visit under way. */
+ * `attrs`: they are wanted, where the source must be asked for each; without, a type may be
+ * DT_UNKNOWN. -ENODEV: no volume of the source is there; -ESHUTDOWN: it was detached meanwhile,
+ * which waits for the visit under way. */
 FB_MUST_CHECK int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path,
-                               fb_walk_fn *visit, void *arg);
+                               bool attrs, fb_walk_fn *visit, void *arg);
 
 #endif

@@ -15,6 +15,7 @@
 /* Paths of a data set, one behind the other. */
 struct listing {
     const _Atomic bool *stop;
+    bool attrs;   /* are asked for */
     size_t strip; /* of each path: the directory */
     char *arena;
     size_t used, room, most;
@@ -51,6 +52,8 @@ static int add_file(void *arg, const struct fb_walked *walked)
         return -ESHUTDOWN;
     if (walked->type == DT_DIR)
         return 0;
+    if (walked->type == DT_UNKNOWN && !l->attrs)
+        return -EAGAIN;
     rc = grow(&arena, &l->room, l->used + len, l->most);
     l->arena = arena;
     if (rc == 0) {
@@ -78,6 +81,13 @@ static size_t part(const char *path, bool last)
     const char *slash = last ? strrchr(path, '/') : strchr(path, '/');
 
     return slash ? (size_t)(slash - path) : 0;
+}
+
+static size_t name_at(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
 static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
@@ -113,16 +123,46 @@ static bool is_image(const char *path)
     return false;
 }
 
-static struct fb_names *make_names(const struct listing *l, bool images)
+/* The samples of all directories are numbered through, as their names say. */
+static int by_name(const void *a, const void *b, void *arg)
+{
+    const char *x = (const char *)arg + *(const uint32_t *)a;
+    const char *y = (const char *)arg + *(const uint32_t *)b;
+    int order = strcmp(x + name_at(x), y + name_at(y));
+
+    return order ? order : strcmp(x, y);
+}
+
+/* Paths stand in the arena as they came: what os.walk() and glob give, unsorted. */
+static int as_listed(const void *a, const void *b, void *arg)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    (void)arg;
+    return (x > y) - (x < y);
+}
+
+/* The orders in which programs number their files, the usual ones first. */
+static const struct {
+    int (*compare)(const void *a, const void *b, void *arg);
+    bool images;
+} orders[FB_SEED_ORDERS] = {
+    {by_class, true},
+    {by_path, false},
+    {as_listed, false},
+    {by_name, false},
+};
+
+static struct fb_names *make_names(const struct listing *l, unsigned order)
 {
     struct fb_names *names = fb_names_new();
     int rc = names ? 0 : -ENOMEM;
 
-    qsort_r(l->offsets, l->count, sizeof *l->offsets, images ? by_class : by_path, l->arena);
+    qsort_r(l->offsets, l->count, sizeof *l->offsets, orders[order].compare, l->arena);
     for (uint32_t i = 0; rc == 0 && i < l->count; i++) {
         const char *path = l->arena + l->offsets[i];
 
-        if (!images || is_image(path))
+        if (!orders[order].images || is_image(path))
             rc = fb_names_add_path(names, path, strlen(path), FB_NAMES_NO_SIZE);
     }
     if (rc == 0 && fb_names_count(names) < FB_SEED_FILES)
@@ -136,6 +176,20 @@ static struct fb_names *make_names(const struct listing *l, bool images)
     return names;
 }
 
+/* To ask a source for the attributes of every file takes longer than the search. Where its listings
+ * do not tell directories from files there is no other way. */
+static int list(struct fb_cache *cache, uint16_t source, const char *dir, struct listing *l)
+{
+    int rc = fb_dirs_walk(cache, source, dir, false, add_file, l);
+
+    if (rc != -EAGAIN)
+        return rc;
+    l->attrs = true;
+    l->count = 0;
+    l->used = 0;
+    return fb_dirs_walk(cache, source, dir, true, add_file, l);
+}
+
 int fb_epoch_names(struct fb_cache *cache, uint16_t source, const char *dir,
                    const _Atomic bool *stop, struct fb_names *names[FB_SEED_ORDERS],
                    unsigned *ret_orders)
@@ -143,12 +197,17 @@ int fb_epoch_names(struct fb_cache *cache, uint16_t source, const char *dir,
     struct listing l = {.stop = stop,
                         .strip = *dir ? strlen(dir) + 1 : 0,
                         .most = fb_epochs_bytes(cache->config.memory_bytes) / 2};
-    int rc = fb_dirs_walk(cache, source, dir, add_file, &l);
+    uint64_t taken = 0;
+    int rc = list(cache, source, dir, &l);
 
     *ret_orders = 0;
     for (unsigned o = 0; rc == 0 && o < FB_SEED_ORDERS; o++) {
-        names[*ret_orders] = make_names(&l, o == 0);
-        *ret_orders += names[*ret_orders] != NULL;
+        struct fb_names *made = o < FB_SEED_USUAL || taken <= l.most ? make_names(&l, o) : NULL;
+
+        if (!made)
+            continue;
+        taken += fb_names_memory(made);
+        names[(*ret_orders)++] = made;
     }
     free(l.arena);
     free(l.offsets);

@@ -4,7 +4,8 @@
  *     accesses that nobody told, nor foretells what was found ─► by process: the first PATHS files
  *          │ their names go up and down like dice, and not all of them were in memory
  *          ▼
- *     directory they have in common ─► listed once ─► two orders: ImageFolder's, and by path
+ *     directory they have in common ─► listed once ─► orders: ImageFolder's, by path, as listed, by
+ *          │                                                 name alone
  *          │
  *          ▼ epoch/seed_search.h: seeds below 2^20 for every process, the lowest number first; then
  *          │ all 2^32 for that one, a quarter of the time

@@ -158,7 +158,7 @@ static void *fill_run(void *arg)
         task = fill->task;
         memcpy(w->path, fill->path, sizeof w->path);
         fb_mutex_unlock(&fill->lock);
-        rc = fb_dirs_walk(fill->cache, w->source, w->path, visit[task], w);
+        rc = fb_dirs_walk(fill->cache, w->source, w->path, true, visit[task], w);
         fb_mutex_lock(&fill->lock);
         if (task == ADD_UP && rc == 0) {
             fill->measured_node = fill->node;

@@ -13,6 +13,7 @@
 
 #include "cache/cache.h"
 #include "cache/dirs.h"
+#include "cache/epoch_names.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
@@ -216,17 +217,74 @@ static void walks(void **state)
     struct fixture *f = *state;
     struct found found = {0}, all = {0}, some = {.stop_after = 10};
 
-    assert_int_equal(fb_dirs_walk(f->cache, f->source, "tree", count, &found), 0);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "tree", true, count, &found), 0);
     assert_int_equal(found.files, 3);
     assert_int_equal(found.directories, 2);
     assert_int_equal(found.bytes, 18);
     assert_false(found.order_is_wrong);
-    assert_int_equal(fb_dirs_walk(f->cache, f->source, "", count, &all), 0);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "", true, count, &all), 0);
     assert_int_equal(all.files, FILES + 3);
-    assert_int_equal(fb_dirs_walk(f->cache, f->source, "many", count, &some), -ECANCELED);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "many", true, count, &some), -ECANCELED);
     assert_int_equal(some.files, 10);
-    assert_int_equal(fb_dirs_walk(f->cache, f->source, "nothing", count, &all), -ENOENT);
-    assert_int_equal(fb_dirs_walk(f->cache, (uint16_t)(f->source + 1), "", count, &all), -ENODEV);
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "nothing", true, count, &all), -ENOENT);
+    assert_int_equal(fb_dirs_walk(f->cache, (uint16_t)(f->source + 1), "", true, count, &all),
+                     -ENODEV);
+}
+
+struct sequence {
+    char paths[FILES][16];
+    unsigned count;
+};
+
+static int note_path(void *arg, const struct fb_walked *walked)
+{
+    struct sequence *s = arg;
+
+    if (walked->type != DT_DIR)
+        snprintf(s->paths[s->count++], sizeof s->paths[0], "%s", walked->path + strlen("set/"));
+    return 0;
+}
+
+static void expect_name(const struct fb_names *names, uint32_t number, const char *want)
+{
+    char path[FB_NAMES_PATH_SIZE];
+
+    (void)fb_names_path(names, number, path);
+    assert_string_equal(path, want);
+}
+
+/* Samples that are numbered through two directories, in all orders that a data set may have. */
+static void numbers_data_sets(void **state)
+{
+    struct fixture *f = *state;
+    FB_AUTO_FREE struct sequence *s = fb_alloc(sizeof *s);
+    struct fb_names *names[FB_SEED_ORDERS];
+    _Atomic bool stop = false;
+    unsigned orders;
+    char path[32];
+
+    assert_non_null(s);
+    make_dir(f, "set");
+    make_dir(f, "set/b");
+    make_dir(f, "set/a");
+    for (unsigned i = 0; i < FILES; i++) {
+        snprintf(path, sizeof path, "set/%c/%03u", "ba"[i % 2], i);
+        touch(f, path, 1);
+    }
+    assert_int_equal(fb_epoch_names(f->cache, f->source, "set", &stop, names, &orders), 0);
+    assert_int_equal(orders, 3); /* there are no images */
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "set", false, note_path, s), 0);
+    assert_int_equal(s->count, FILES);
+    for (uint32_t i = 0; i < FILES; i++) {
+        snprintf(path, sizeof path, "%c/%03u", "ab"[i >= FILES / 2],
+                 2 * i % FILES + (i < FILES / 2));
+        expect_name(names[0], i, path);
+        expect_name(names[1], i, s->paths[i]);
+        snprintf(path, sizeof path, "%c/%03u", "ba"[i % 2], i);
+        expect_name(names[2], i, path);
+    }
+    for (unsigned o = 0; o < orders; o++)
+        fb_names_free(names[o]);
 }
 
 static void *walk_hanging(void *arg)
@@ -234,7 +292,7 @@ static void *walk_hanging(void *arg)
     struct fixture *f = arg;
     struct found found = {0};
 
-    assert_int_not_equal(fb_dirs_walk(f->cache, f->source, "", count, &found), 0);
+    assert_int_not_equal(fb_dirs_walk(f->cache, f->source, "", true, count, &found), 0);
     return NULL;
 }
 
@@ -260,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_what_is_visited, setup, teardown),
         cmocka_unit_test_setup_teardown(ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(walks, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_data_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(walk_ends_with_the_volume, setup, teardown),
     };
 

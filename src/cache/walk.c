@@ -18,6 +18,7 @@ struct walk {
     struct fb_volume *volume;
     fb_walk_fn *visit;
     void *arg;
+    bool attrs;
     char path[FB_PATH_MAX]; /* where it is */
 };
 
@@ -43,7 +44,7 @@ static struct fb_source_job *ask(struct walk *w, enum fb_source_op op,
     }
     job->handle = handle;
     job->cookie = cookie;
-    job->want_attrs = true;
+    job->want_attrs = w->attrs;
     job->max_age_ns = fb_meta_age_allowed(w->volume);
     job->deadline_ns = fb_now_ns() + w->volume->config.timeout_ns;
     job->done = answered;
@@ -131,8 +132,8 @@ static int visit_once(void *arg, const struct fb_walked *walked)
     return v->result != 0;
 }
 
-int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path, fb_walk_fn *visit,
-                 void *arg)
+int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path, bool attrs,
+                 fb_walk_fn *visit, void *arg)
 {
     struct visitor v = {.visit = visit, .arg = arg};
     struct fb_volume *volume;
@@ -150,7 +151,7 @@ int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path, fb_w
     }
     fb_volume_enter(volume);
     fb_volume_let_go(volume);
-    *w = (struct walk){.volume = volume, .visit = visit_once, .arg = &v};
+    *w = (struct walk){.volume = volume, .visit = visit_once, .arg = &v, .attrs = attrs};
     memcpy(w->path, path, strlen(path) + 1);
     rc = walk(w, strlen(path), 0);
     fb_volume_leave(volume);

@@ -26,6 +26,7 @@
 #define PREFETCH_BYTES 4096u
 #define POPULATE_FROM  16 /* reads of a stretch */
 #define COARSE_NS      100000000LL
+#define EXACT_READS    1024 /* of a process: by their order the shuffle of a loader is found */
 
 /* ---- opening ---- */
 
@@ -180,6 +181,8 @@ bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc)
            record->path_hash == f->path_hash;
 }
 
+/* The first records carry the exact time: the daemon has records of the same process, of what it
+ * was asked for, and puts all in order. Later ones need not be so exact, and cost less. */
 void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
                     const struct fb_spot *spot, uint32_t offset, uint32_t bytes,
                     enum fb_access_outcome outcome)
@@ -187,10 +190,12 @@ void fb_client_note(struct fb_client *client, const struct fb_client_file *f, ui
     bool memory = outcome == FB_ACCESS_MEMORY;
     struct fb_client_area *area = atomic_load_explicit(&f->session->area, memory_order_acquire);
     struct fb_access access;
+    uint64_t before;
 
     if (!area)
         return;
-    atomic_fetch_add_explicit(memory ? &area->reads : &area->medium_reads, 1, memory_order_relaxed);
+    before = atomic_fetch_add_explicit(memory ? &area->reads : &area->medium_reads, 1,
+                                       memory_order_relaxed);
     atomic_fetch_add_explicit(memory ? &area->read_bytes : &area->medium_bytes, bytes,
                               memory_order_relaxed);
     if (fb_access_full(&area->ring, 0)) {
@@ -198,7 +203,7 @@ void fb_client_note(struct fb_client *client, const struct fb_client_file *f, ui
         return;
     }
     access = (struct fb_access){
-        .time_ns = fb_client_coarse_ns(),
+        .time_ns = memory && before >= EXACT_READS ? fb_client_coarse_ns() : fb_client_now_ns(),
         .key = key,
         .loc = spot->loc,
         .offset = offset,

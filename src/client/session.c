@@ -312,6 +312,11 @@ static struct fb_session *open_session(struct fb_client *client)
     struct fb_session *s = &client->sessions[no];
     int fd;
 
+    /* A fork before anything was open, or past the library. It is still we who open. */
+    if (fb_sys_getpid() != atomic_load_explicit(&client->pid, memory_order_relaxed)) {
+        fb_client_forked(client);
+        atomic_store(&client->opening, true);
+    }
     if (no == FB_CLIENT_SESSIONS) {
         fb_client_turn_off(client);
         return NULL;

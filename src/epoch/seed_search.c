@@ -334,6 +334,7 @@ static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
 {
     return s->is_out[s->order] || (pass->is_rare && s->files[s->order][0] >= RANKS) ||
            (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) ||
+           (pass->is_beyond && s->order >= FB_SEED_USUAL) ||
            (pass->steps > 0 &&
             (!s->config.any_worker || s->config.counts[s->order] <= pass->low)) ||
            is_twin(s, s->order);

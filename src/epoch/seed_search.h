@@ -46,7 +46,8 @@
 #define FB_SEED_ENOUGH   16 /* accesses foretold to be believed */
 #define FB_SEED_KEPT     4096
 #define FB_SEED_FILES    256 /* fewer are too easily met by chance */
-#define FB_SEED_ORDERS   2   /* in which a data set may number its files */
+#define FB_SEED_ORDERS   4   /* in which a data set may number its files */
+#define FB_SEED_USUAL    2   /* of them, for which all seeds are searched */
 #define FB_SEED_NO_FILE  UINT32_MAX
 #define FB_SEED_SMALL    (UINT64_C(1) << 20)
 #define FB_SEED_ALL      (UINT64_C(1) << 32)

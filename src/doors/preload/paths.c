@@ -7,6 +7,7 @@
  * `..` after a name means something else when that name is a symbolic link: there the kernel is
  * asked (fb_pl_exact).
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ enum {
 
 static _Atomic int state;
 static _Atomic bool starting;
+static _Atomic bool handles_fork;
 static const char *roots[FB_CLIENT_ROOTS_MAX];
 static unsigned root_count; /* 0: the daemon knows */
 static char root_bytes[ROOTS_BYTES];
@@ -95,17 +97,29 @@ static bool below(const char *path, const char *root)
     return *path == '/' || *path == '\0';
 }
 
+/* From the first look at the data set on, though nothing of it was opened: what a forked child
+ * reads is its own, and not its parent's. */
+static void handle_fork(void)
+{
+    if (fb_unlikely(!atomic_load_explicit(&handles_fork, memory_order_relaxed)) &&
+        !atomic_exchange(&handles_fork, true))
+        (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
+}
+
 static bool may_be_ours(const char *path)
 {
     const struct fb_session *s;
+    bool ours = false;
 
-    for (unsigned i = 0; i < root_count; i++)
-        if (below(path, roots[i]))
-            return true;
-    if (root_count > 0)
-        return false;
-    s = fb_client_session(&fb_pl_client);
-    return s && fb_client_place(s, path) != NULL;
+    for (unsigned i = 0; i < root_count && !ours; i++)
+        ours = below(path, roots[i]);
+    if (root_count == 0) {
+        s = fb_client_session(&fb_pl_client);
+        ours = s && fb_client_place(s, path) != NULL;
+    }
+    if (ours)
+        handle_fork();
+    return ours;
 }
 
 bool fb_pl_apart(const char *dir)

@@ -8,7 +8,6 @@
  * number it closes.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -29,7 +28,6 @@ static _Atomic(struct fb_pl_file *) pool;
 static _Atomic uint32_t pool_used;
 static _Atomic uint64_t pool_free; /* low half: place + 1 of the first; high half: a tag */
 static _Atomic int placeholder = -1;
-static _Atomic bool handles_fork;
 
 void *fb_pl_real(struct fb_pl_symbol *symbol)
 {
@@ -349,11 +347,8 @@ static int get_placeholder(void)
     if (fd < 0)
         return fd;
     fd = fb_sys_lift(fd);
-    if (atomic_compare_exchange_strong(&placeholder, &expected, fd)) {
-        if (!atomic_exchange(&handles_fork, true))
-            (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
+    if (atomic_compare_exchange_strong(&placeholder, &expected, fd))
         return fd;
-    }
     fb_sys_close(fd);
     return expected;
 }
