@@ -36,23 +36,24 @@ struct level {
     struct slot *slots;
 };
 
-static struct slot *slots_of(struct fb_streams *s, uint32_t serial, uint32_t pid)
+static struct slot *slots_of(struct fb_streams *s, uint64_t key)
 {
     /* The golden ratio: each bit of the product's highest depends on all of both. */
-    uint64_t mixed = ((uint64_t)serial << 32 | pid) * 0x9e3779b97f4a7c15ULL;
+    uint64_t mixed = key * 0x9e3779b97f4a7c15ULL;
 
     return &s->slots[mixed >> (64 - SLOT_BITS) & ~(SLOT_WAYS - 1ULL)];
 }
 
-static struct slot *find_slot(struct slot *set, uint32_t serial, uint32_t pid)
+static struct slot *find_slot(struct slot *set, uint64_t key)
 {
-    for (unsigned i = 0; i < SLOT_WAYS; i++) {
-        struct slot found = set[i];
+    if (set->key == key)
+        return set;
+    for (unsigned i = 1; i < SLOT_WAYS; i++) {
+        struct slot found;
 
-        if (found.node != serial || found.pid != pid)
+        if (set[i].key != key)
             continue;
-        if (i == 0)
-            return set;
+        found = set[i];
         set[i] = set[i - 1];
         set[i - 1] = found;
         return &set[i - 1];
@@ -61,7 +62,7 @@ static struct slot *find_slot(struct slot *set, uint32_t serial, uint32_t pid)
      * thousands who come once (workers of a shuffled loader, each in any directory) push out each
      * other, and not who goes from file to file. */
     set += SLOT_WAYS - 1;
-    *set = (struct slot){.node = serial, .pid = pid};
+    *set = (struct slot){.key = key};
     return set;
 }
 
@@ -100,12 +101,13 @@ enum {
     CHANGED = 2, /* its pattern, too */
 };
 
-/* `fresh`: the caller came to this node just now. */
+/* `fresh`: the caller came to this node just now. `above`: the window of the node above, if it has
+ * one. */
 static unsigned visit(struct fb_streams *s, const struct level *level, const struct step *step,
-                      const struct fb_fact *fact, bool fresh)
+                      const struct fb_fact *fact, bool fresh, struct fb_window *above)
 {
     struct node *n = level->node;
-    struct slot *slot = find_slot(level->slots, n->serial, fact->pid);
+    struct slot *slot = find_slot(level->slots, slot_key(n->serial, fact->pid));
     /* Times come from other processes, too, and may be anything. */
     int64_t gap_ns = (int64_t)((uint64_t)fact->time_ns - (uint64_t)n->last_ns);
     struct fb_window *w = n->window;
@@ -122,8 +124,8 @@ static unsigned visit(struct fb_streams *s, const struct level *level, const str
     if (slot->visit && slot->child == step->child && !fresh)
         return 0;
     n->visits++;
-    if (n->parent && s->nodes[n->parent].window)
-        fb_window_below_add(s->nodes[n->parent].window, step->key, n->visit_no, step->share);
+    if (above)
+        fb_window_below_add(above, step->key, n->visit_no, step->share);
     back = slot->visit ? n->visits - slot->visit : 0;
     slot->visit = n->visits;
     slot->child = step->child;
@@ -137,49 +139,55 @@ static unsigned visit(struct fb_streams *s, const struct level *level, const str
                            numbering == FB_NUMBER_NAME ? LEAF_BITS : 0);
         n->has_positions = numbering == FB_NUMBER_POSITION;
     }
-    fb_window_gap(w, gap_ns);
+    fb_window_gap(w, gap_ns, s->gap_weight);
     fb_window_below_begin(w);
     if (fb_window_add(w, entry_for(n, w, step), back > UINT8_MAX ? 0 : (uint8_t)back, step->hash,
                       n->visits))
         changed = judge(s, n);
     else if (w->count == FB_GUESS_AT && w->trials == 0)
-        changed = fb_window_guess(w, s->alpha);
+        changed = fb_window_guess(w);
     return changed ? VISITED | CHANGED : VISITED;
 }
 
 /* ---- the path ---- */
 
 /* Where the directory with this hash was at its last feed, which may be another node by now; 0: it
- * was not there. */
+ * was not there. All of the line is looked at, without a branch: which of it is the right one can
+ * not be foretold. Should two seem right, the place that comes of both is another node's, if any,
+ * and the hash that the node has says so. */
 static uint32_t recall(struct fb_streams *s, const struct memos *memos, uint64_t hash)
 {
-    uint32_t tag = (uint32_t)(hash >> 32);
+    uint32_t key = (uint32_t)(hash >> 32) & ~s->place_mask, at = 0;
 
     for (unsigned i = 0; i < MEMO_WAYS; i++) {
-        uint32_t at = memos->at[i];
+        uint32_t word = memos->word[i] ^ key;
 
-        if (memos->tag[i] == tag && at) {
-            __builtin_prefetch(&s->nodes[at]);
-            fb_window_prefetch(window_at(s, at));
-            return at;
-        }
+        at |= word & ~s->place_mask ? 0 : word;
     }
-    return 0;
+    if (at == 0 || at >= s->used)
+        return 0;
+    __builtin_prefetch(&s->nodes[at]);
+    fb_window_prefetch(window_at(s, at));
+    return at;
 }
 
 /* In its place of before, else in a free one, else in anyone's. */
-static void remember(struct memos *memos, uint64_t hash, uint32_t at)
+static void remember(struct fb_streams *s, struct memos *memos, uint64_t hash, uint32_t at)
 {
-    uint32_t tag = (uint32_t)(hash >> 32), way = tag % MEMO_WAYS;
+    uint32_t key = (uint32_t)(hash >> 32) & ~s->place_mask;
+    unsigned way = (unsigned)(hash >> 60) % MEMO_WAYS;
 
     for (unsigned i = MEMO_WAYS; i-- > 0;) {
-        if (memos->at[i] == 0 || memos->tag[i] == tag)
+        bool is_free = (memos->word[i] & s->place_mask) == 0;
+
+        if (is_free)
             way = i;
-        if (memos->tag[i] == tag)
+        if (!is_free && (memos->word[i] & ~s->place_mask) == key) {
+            way = i;
             break;
+        }
     }
-    memos->tag[way] = tag;
-    memos->at[way] = at;
+    memos->word[way] = at ? key | at : 0;
 }
 
 static uint32_t find_dir(struct fb_streams *s, const struct fb_fact *fact, size_t len,
@@ -192,7 +200,7 @@ static uint32_t find_dir(struct fb_streams *s, const struct fb_fact *fact, size_
     at = fb_tree_dir(s, fact->source, fact->path, len);
     if (at)
         s->nodes[at].path_hash = hash;
-    remember(memos, hash, at);
+    remember(s, memos, hash, at);
     return at;
 }
 
@@ -206,7 +214,7 @@ static unsigned climb(struct fb_streams *s, uint32_t at, uint32_t pid,
         struct level *level = &path[depth++];
 
         level->node = &s->nodes[at];
-        level->slots = slots_of(s, level->node->serial, pid);
+        level->slots = slots_of(s, slot_key(level->node->serial, pid));
         __builtin_prefetch(level->slots);
         level->node->used = true;
         at = level->node->parent;
@@ -255,18 +263,20 @@ static void visit_all(struct fb_streams *s, const struct level *path, const stru
                       unsigned count, unsigned depth, const struct fb_fact *fact,
                       struct fb_fed *ret_fed)
 {
+    struct fb_window *above = depth ? s->nodes[path[depth - 1].node->parent].window : NULL;
     unsigned what = 0;
 
     for (unsigned i = depth; i-- > 0;) {
         const struct node *n = path[i].node;
         const struct step *step = &steps[i];
-        struct step above;
+        struct step between;
 
         if (i >= count) {
-            node_step(path[i - 1].node, steps[count - 1].hash, &above);
-            step = &above;
+            node_step(path[i - 1].node, steps[count - 1].hash, &between);
+            step = &between;
         }
-        what = visit(s, &path[i], step, fact, what != 0);
+        what = visit(s, &path[i], step, fact, what != 0, above);
+        above = n->window;
         if (what && i > 0)
             path[i - 1].node->visit_no = n->visits;
         if (ret_fed) {

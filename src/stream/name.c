@@ -51,7 +51,7 @@ static bool is_hex(const char *name, size_t len, uint32_t *ret_order)
             order = order << 4 | (uint32_t)value;
     }
     *ret_order = order;
-    return len >= HEX_LEN_MIN && digits < len;
+    return digits < len;
 }
 
 uint32_t fb_name_order(const char *name, size_t len)
@@ -63,11 +63,13 @@ uint32_t fb_name_order(const char *name, size_t len)
 
     if (dot && dot != name)
         len = (size_t)(dot - name);
-    if (is_hex(name, len, &order))
+    if (len >= HEX_LEN_MIN && is_hex(name, len, &order))
         return order;
     for (size_t i = 0; i < len; i++) {
-        if (is_digit(name[i])) {
-            number = number * 10 + (uint64_t)(name[i] - '0');
+        unsigned digit = (unsigned)(unsigned char)name[i] - '0';
+
+        if (digit < 10) {
+            number = number * 10 + digit;
             has_digits = true;
         }
     }

@@ -16,6 +16,9 @@
 #define LAG_FIRST      2 /* pairs this far apart stand for "any two visits" */
 #define LAG_LAST       9
 #define LOCKSTEP_PAIRS 5.0 /* pairs expected before their absence means something */
+#define INSERT_MAX     24  /* so few are sorted without heaps */
+#define HEAPS_MIN      128
+#define HEAPS_MAX      256
 
 /* What the tests share; one pass over the window makes it. */
 struct look {
@@ -59,30 +62,8 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* Into heaps by the eight highest bits in which they differ, then each to its place, which is near
- * unless most are in one heap. Keeps the order of equals. */
-static void sort_u64(uint64_t *a, uint32_t n)
+static void insert_u64(uint64_t *a, uint32_t n)
 {
-    uint64_t from[FB_WINDOW_MAX], differ = 0;
-    uint16_t at[256] = {0};
-    uint16_t sum = 0;
-    unsigned shift = 0;
-
-    for (uint32_t i = 1; i < n; i++)
-        differ |= a[i] ^ a[0];
-    while (differ >> shift > 0xff)
-        shift++;
-    for (uint32_t i = 0; i < n; i++)
-        at[a[i] >> shift & 0xff]++;
-    for (unsigned d = 0; d < 256; d++) {
-        uint16_t count = at[d];
-
-        at[d] = sum;
-        sum = (uint16_t)(sum + count);
-    }
-    memcpy(from, a, n * sizeof *a);
-    for (uint32_t i = 0; i < n; i++)
-        a[at[from[i] >> shift & 0xff]++] = from[i];
     for (uint32_t i = 1; i < n; i++) {
         uint64_t value = a[i];
         uint32_t to = i;
@@ -91,6 +72,37 @@ static void sort_u64(uint64_t *a, uint32_t n)
             a[to] = a[to - 1];
         a[to] = value;
     }
+}
+
+/* Into heaps by the highest bits in which they differ, then each to its place, which is near unless
+ * most are in one heap. Keeps the order of equals. */
+static void sort_u64(uint64_t *a, uint32_t n)
+{
+    uint64_t from[FB_WINDOW_MAX], differ = 0;
+    uint16_t at[HEAPS_MAX];
+    unsigned heaps = n > HEAPS_MIN ? HEAPS_MAX : HEAPS_MIN, shift;
+    uint16_t sum = 0;
+
+    if (n <= INSERT_MAX) {
+        insert_u64(a, n);
+        return;
+    }
+    for (uint32_t i = 1; i < n; i++)
+        differ |= a[i] ^ a[0];
+    shift = differ >= heaps ? 64 - (unsigned)__builtin_clzll(differ / heaps) : 0;
+    memset(at, 0, heaps * sizeof *at);
+    for (uint32_t i = 0; i < n; i++)
+        at[a[i] >> shift & (heaps - 1)]++;
+    for (unsigned d = 0; d < heaps; d++) {
+        uint16_t count = at[d];
+
+        at[d] = sum;
+        sum = (uint16_t)(sum + count);
+    }
+    memcpy(from, a, n * sizeof *a);
+    for (uint32_t i = 0; i < n; i++)
+        a[at[from[i] >> shift & (heaps - 1)]++] = from[i];
+    insert_u64(a, n);
 }
 
 static uint32_t entry_of(uint64_t sorted)
@@ -166,16 +178,19 @@ static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
  * other, in whatever way. Under any law that does not move, its deviation is 1 / sqrt(n). */
 static double trend(const struct look *look)
 {
-    double n = look->n, sum = 0, squares = 0, mixed = 0;
-    double mean = (n - 1) / 2;
+    int64_t sum = 0, squares = 0, mixed = 0; /* mixed: twice the sum of products */
+    double n = look->n, variance;
+    int32_t last = (int32_t)look->n - 1;
 
-    for (uint32_t i = 0; i < look->n; i++) {
-        sum += look->order[i];
-        squares += (double)look->order[i] * look->order[i];
-        mixed += (i - mean) * look->order[i];
+    for (int32_t i = 0; i <= last; i++) {
+        int32_t order = look->order[i];
+
+        sum += order;
+        squares += order * order;
+        mixed += (2 * i - last) * order;
     }
-    squares -= sum * sum / n;
-    return squares > 0 ? mixed / sqrt(squares * n * (n * n - 1) / 12) : 0;
+    variance = (double)squares - (double)sum * (double)sum / n;
+    return variance > 0 ? (double)mixed / 2 / sqrt(variance * n * (n * n - 1) / 12) : 0;
 }
 
 /* Steps of each caller, in ranks: how many are short, and which way they lead. */
@@ -464,27 +479,46 @@ static bool gaps_unnumbered(const struct look *look, double alpha, struct fb_ver
     return d <= verdict->limit;
 }
 
+/* False when there are too few children for any pattern. */
+static bool look_at(const struct fb_visits *visits, struct look *look)
+{
+    FB_ASSERT(visits->count >= FB_WINDOW_MIN && visits->count <= FB_WINDOW_MAX);
+    look->visits = visits;
+    look->n = visits->count;
+    look_at_ranks(look);
+    if (look->items < FB_CHILDREN_MIN)
+        return false;
+    look_at_callers(look);
+    return true;
+}
+
+bool fb_pattern_is_scan(const struct fb_visits *visits, struct fb_verdict *ret_verdict)
+{
+    struct look look;
+
+    *ret_verdict = (struct fb_verdict){.pattern = FB_PATTERN_UNKNOWN};
+    if (!look_at(visits, &look) || !is_sequential(&look, ret_verdict))
+        return false;
+    ret_verdict->pattern = FB_PATTERN_SEQUENTIAL;
+    ret_verdict->spread = (uint16_t)look.orders;
+    return true;
+}
+
 void fb_pattern_judge(const struct fb_visits *visits, double alpha, struct fb_repeats *repeats,
                       struct fb_verdict *ret_verdict)
 {
     struct fb_verdict steps = {0}, pairs = {0}, gaps = {.test = FB_TEST_GAPS};
     struct look look;
-    bool skewed, random;
+    bool random;
 
-    FB_ASSERT(visits->count >= FB_WINDOW_MIN && visits->count <= FB_WINDOW_MAX);
     *ret_verdict = (struct fb_verdict){.pattern = FB_PATTERN_UNKNOWN};
-    look.visits = visits;
-    look.n = visits->count;
-    look_at_ranks(&look);
-    if (look.items < FB_CHILDREN_MIN)
+    if (!look_at(visits, &look))
         return;
-    look_at_callers(&look);
-    skewed = has_repeats(&look, repeats, &pairs);
     if (is_sequential(&look, &steps)) {
         *ret_verdict = steps;
         ret_verdict->pattern = FB_PATTERN_SEQUENTIAL;
         *repeats = (struct fb_repeats){0};
-    } else if (skewed) {
+    } else if (has_repeats(&look, repeats, &pairs)) {
         *ret_verdict = pairs;
         ret_verdict->pattern = FB_PATTERN_SKEWED;
     } else {

@@ -87,4 +87,7 @@ const char *fb_pattern_test_name(enum fb_pattern_test test);
 void fb_pattern_judge(const struct fb_visits *visits, double alpha, struct fb_repeats *repeats,
                       struct fb_verdict *ret_verdict);
 
+/* Of few visits: whether they are a scan, and then its verdict. */
+bool fb_pattern_is_scan(const struct fb_visits *visits, struct fb_verdict *ret_verdict);
+
 #endif

@@ -20,7 +20,7 @@
 #define SLOT_BITS    12
 #define SLOTS        (1U << SLOT_BITS) /* of callers' last visits */
 #define SLOT_WAYS    4                 /* to a cache line */
-#define MEMO_WAYS    8
+#define MEMO_WAYS    16
 #define LEAF_BITS    12 /* of an entry's 32, beside FB_NAME_ORDER_BITS of order */
 
 /* Two cache lines; every feed touches the first. */
@@ -59,17 +59,17 @@ struct node {
 static_assert(sizeof(struct node) == 2 * FB_CACHELINE, "see the cost in streams.h");
 
 struct slot {
-    uint32_t node; /* serial; 0: free */
-    uint32_t pid;
+    uint64_t key;   /* slot_key(); 0: free */
     uint32_t child; /* where the caller was last */
     uint32_t visit; /* the node's visits then */
 };
 
 /* Directories fed lately, by the hash of their paths: a cache line of them. Room for twice as many
- * as there are nodes, so that few are pushed out by others. */
+ * as there are nodes, so that few are pushed out by others. Each is the node's place in the lowest
+ * place_bits (0: free), and above them as much of the hash as there is room for; the node has it in
+ * full. */
 struct memos {
-    uint32_t tag[MEMO_WAYS]; /* of the hash, which the node has in full */
-    uint32_t at[MEMO_WAYS];  /* 0: free */
+    uint32_t word[MEMO_WAYS];
 } FB_ALIGNED(FB_CACHELINE);
 
 static_assert(sizeof(struct memos) == FB_CACHELINE, "one miss to look");
@@ -78,6 +78,7 @@ struct fb_streams {
     uint32_t window;
     uint32_t nodes_max;
     double alpha;
+    float gap_weight; /* of the last gap between visits in their mean */
     uint32_t count;
     uint32_t serial; /* last given */
     uint32_t used;   /* places ever taken */
@@ -86,7 +87,8 @@ struct fb_streams {
     uint32_t roots; /* first of the sources' roots, linked as siblings */
     uint32_t buckets_mask;
     uint32_t memos_mask;
-    size_t far_bytes; /* windows in use and long labels */
+    uint32_t place_mask; /* of a node's place in a memo */
+    size_t far_bytes;    /* windows in use and long labels */
     struct node *nodes;
     struct slot *slots;
     char *windows;
@@ -96,6 +98,14 @@ struct fb_streams {
 };
 
 #define SLOTS_BYTES (SLOTS * sizeof(struct slot))
+
+static_assert(sizeof(struct slot) * SLOT_WAYS == FB_CACHELINE, "one miss to look");
+
+/* Of a node and a caller. Serials are not 0. */
+static inline uint64_t slot_key(uint32_t serial, uint32_t pid)
+{
+    return (uint64_t)serial << 32 | pid;
+}
 
 static inline struct fb_window *window_at(const struct fb_streams *s, uint32_t at)
 {

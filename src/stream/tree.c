@@ -26,12 +26,14 @@ int fb_streams_new(const struct fb_streams_config *config, struct fb_streams **r
     s->nodes_max = config->nodes_max ? config->nodes_max : NODES_DEFAULT;
     s->alpha = config->alpha > 0 ? config->alpha : ALPHA_DEFAULT;
     FB_ASSERT(s->window >= FB_WINDOW_MIN && s->window <= FB_WINDOW_MAX);
+    s->gap_weight = 1.0F / (float)s->window;
     FB_ASSERT(s->nodes_max >= FB_STREAM_NODES_MIN && s->nodes_max <= FB_STREAM_NODES_MAX);
     while (buckets < s->nodes_max)
         buckets *= 2;
     s->buckets_mask = buckets - 1;
     s->used = 1;
     s->memos_mask = 2 * buckets / MEMO_WAYS - 1;
+    s->place_mask = 2 * buckets - 1; /* nodes_max may be `buckets` itself */
     memos_bytes = (s->memos_mask + 1) * sizeof *s->memos;
     nodes_bytes = (s->nodes_max + 1) * sizeof *s->nodes;
     windows_bytes = (s->nodes_max + 1) * fb_window_bytes(s->window);

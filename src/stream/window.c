@@ -1,5 +1,6 @@
 #include "stream/window.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -28,18 +29,48 @@ void fb_window_init(struct fb_window *w, uint32_t size, enum fb_numbering number
 
 /* ---- samples ---- */
 
+#define MARKS_A_WORD 8
+#define EACH_BYTE    0x0101010101010101ULL
+
+static_assert(FB_SAMPLES % MARKS_A_WORD == 0, "marks are looked at eight at a time");
+
+static uint8_t mark_of(uint32_t tag)
+{
+    return (uint8_t)(tag >> 24);
+}
+
 static void thin_out(struct fb_window *w)
 {
     uint8_t kept = 0;
 
     w->sample_level++;
     for (uint8_t i = 0; i < w->sample_count; i++) {
-        if (!fb_window_is_sampled(w->sample_tag[i], w->sample_level))
+        if (!fb_window_is_sampled(w->sample[i].tag, w->sample_level))
             continue;
-        w->sample_tag[kept] = w->sample_tag[i];
-        w->sample_visit[kept++] = w->sample_visit[i];
+        w->sample[kept] = w->sample[i];
+        w->sample_mark[kept++] = w->sample_mark[i];
     }
     w->sample_count = kept;
+}
+
+/* FB_SAMPLES when it is not among them. */
+static unsigned find_sample(const struct fb_window *w, uint32_t tag)
+{
+    for (unsigned first = 0; first < w->sample_count; first += MARKS_A_WORD) {
+        uint64_t marks, equal;
+
+        memcpy(&marks, &w->sample_mark[first], sizeof marks);
+        marks ^= EACH_BYTE * mark_of(tag);
+        /* The highest bit of each byte that is 0, and of some above one that is. */
+        equal = (marks - EACH_BYTE) & ~marks & (EACH_BYTE << 7);
+        for (; equal; equal &= equal - 1) {
+            unsigned i = first + (unsigned)__builtin_ctzll(equal) / 8;
+
+            if (i < w->sample_count && w->sample[i].tag == tag)
+                return i;
+        }
+    }
+    return FB_SAMPLES;
 }
 
 static void count_return(struct fb_window *w, uint32_t interval)
@@ -60,18 +91,18 @@ static void count_return(struct fb_window *w, uint32_t interval)
 
 void fb_window_sample(struct fb_window *w, uint32_t tag, uint32_t visit)
 {
-    for (uint8_t i = 0; i < w->sample_count; i++) {
-        if (w->sample_tag[i] == tag) {
-            count_return(w, visit - w->sample_visit[i]);
-            w->sample_visit[i] = visit;
-            return;
-        }
+    unsigned at = find_sample(w, tag);
+
+    if (at < FB_SAMPLES) {
+        count_return(w, visit - w->sample[at].visit);
+        w->sample[at].visit = visit;
+        return;
     }
     while (w->sample_count == FB_SAMPLES && w->sample_level < LEVEL_MAX)
         thin_out(w);
     if (w->sample_count < FB_SAMPLES && fb_window_is_sampled(tag, w->sample_level)) {
-        w->sample_tag[w->sample_count] = tag;
-        w->sample_visit[w->sample_count++] = visit;
+        w->sample_mark[w->sample_count] = mark_of(tag);
+        w->sample[w->sample_count++] = (struct fb_sample){.tag = tag, .visit = visit};
     }
 }
 
@@ -127,16 +158,14 @@ static struct fb_visits unpack(const struct fb_window *w, uint64_t items,
     };
 }
 
-bool fb_window_guess(struct fb_window *w, double alpha)
+bool fb_window_guess(struct fb_window *w)
 {
     uint32_t entries[FB_WINDOW_MAX];
     uint8_t back[FB_WINDOW_MAX];
     struct fb_visits visits = unpack(w, 0, entries, back);
-    struct fb_repeats none = {0};
     struct fb_verdict v;
 
-    fb_pattern_judge(&visits, alpha, &none, &v);
-    if (v.pattern != FB_PATTERN_SEQUENTIAL || v.test != FB_TEST_STEPS || v.statistic < GUESS_SHARE)
+    if (!fb_pattern_is_scan(&visits, &v) || v.test != FB_TEST_STEPS || v.statistic < GUESS_SHARE)
         return false;
     w->verdict = v;
     return true;

@@ -17,7 +17,7 @@
  *
  * Two verdicts in a row must agree before a stream changes its pattern; the first one counts at
  * once. After four that agree, only every fourth window is judged until one disagrees: so a change
- * is seen within 100 visits of a stream at first, and within 500 of one long settled. 0.8 KB at a
+ * is seen within 100 visits of a stream at first, and within 500 of one long settled. 0.83 KB at a
  * size of 100.
  *
  * A scan is guessed at before the first window is full: who made 16 visits in order will make the
@@ -53,7 +53,12 @@ struct fb_below {
     uint16_t visit; /* low bits of the visit in which it was counted last */
 };
 
-/* What every visit touches comes first: a cache line of it. */
+struct fb_sample {
+    uint32_t tag;   /* of the item's hash */
+    uint32_t visit; /* it was last seen at */
+};
+
+/* What every visit touches comes first. */
 struct fb_window {
     uint16_t size;
     uint16_t count; /* entries in use */
@@ -66,35 +71,33 @@ struct fb_window {
     uint8_t sample_count;
     uint8_t again; /* returns seen; halved now and then, as is `irregular` */
     uint8_t below_visits;
-    uint8_t agreed;    /* verdicts in a row that said the same, saturating */
-    uint8_t rested;    /* windows since that were not judged */
+    uint8_t agreed; /* verdicts in a row that said the same, saturating */
+    uint8_t rested; /* windows since that were not judged */
+    float gap_mean_s;
+    float gap_var_s2;
+    uint8_t sample_mark[FB_SAMPLES]; /* the highest bits of tags, to look there first */
+
     float irregular;   /* the sum of how far returns were off, in intervals */
     uint32_t interval; /* of returns, a moving mean */
     float below_whole; /* sum over below_visits of the share of the child that was read */
-
-    float gap_mean_s;
-    float gap_var_s2;
     struct fb_repeats repeats;
     struct fb_verdict verdict;
 
     struct fb_below below[FB_BELOW];
-    uint32_t sample_visit[FB_SAMPLES];
-    uint32_t sample_tag[FB_SAMPLES];
+    struct fb_sample sample[FB_SAMPLES];
     uint8_t visits[]; /* five bytes each: an entry, and `back` (stream/pattern.h) */
 };
 
 static inline size_t fb_window_bytes(uint32_t size)
 {
     return fb_align_up(offsetof(struct fb_window, visits) + (size_t)size * FB_VISIT_BYTES,
-                       _Alignof(struct fb_window));
+                       FB_CACHELINE);
 }
 
-/* A visit is near: the lines that it reads. */
+/* A visit is near. */
 static inline void fb_window_prefetch(const struct fb_window *w)
 {
     __builtin_prefetch(w);
-    __builtin_prefetch(w->sample_tag);
-    __builtin_prefetch(w->visits);
 }
 
 /* `w`: zeroed memory of fb_window_bytes(size). */
@@ -123,13 +126,12 @@ static inline bool fb_window_add(struct fb_window *w, uint32_t entry, uint8_t ba
     return ++w->count == w->size;
 }
 
-/* The time since the access before. */
-static inline void fb_window_gap(struct fb_window *w, int64_t gap_ns)
+/* The time since the access before. `weight`: of one gap in the means. */
+static inline void fb_window_gap(struct fb_window *w, int64_t gap_ns, float weight)
 {
     float raw = (float)gap_ns * 1e-9F;
     float gap = raw < 0 ? 0 : raw > FB_GAP_MAX_S ? FB_GAP_MAX_S : raw;
     float off = gap - w->gap_mean_s;
-    float weight = 1.0F / (float)w->size;
 
     w->gap_mean_s += weight * off;
     w->gap_var_s2 = (1 - weight) * (w->gap_var_s2 + weight * off * off);
@@ -141,7 +143,7 @@ bool fb_window_judge(struct fb_window *w, uint64_t items, double alpha);
 
 /* Of a window that was never judged, at FB_GUESS_AT visits: whether it begins as a scan. True when
  * the pattern is sequential from now on. */
-bool fb_window_guess(struct fb_window *w, double alpha);
+bool fb_window_guess(struct fb_window *w);
 
 /* How many different items were seen, about. */
 uint64_t fb_window_items(const struct fb_window *w);
