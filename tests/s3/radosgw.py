@@ -104,7 +104,12 @@ def free_ports():
 
 
 def alive(pid):
+    """Whether any thread of a process is left. The first one may be dead long before the last, and
+    until then the process's ports are taken."""
     try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        if len(threads) > 1:
+            return True
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
             return f.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -198,8 +203,7 @@ class Radosgw:
         self.run("radosgw-admin", *conf, "-n", "client.rgw", "user", "create", "--uid=test",
                  "--display-name=test", "--access-key=" + self.access_key,
                  "--secret-key=" + self.secret_key)
-        self.spawn("rgw", "radosgw", *conf, "-n", "client.rgw")
-        self.wait_up()
+        self.back()
 
     def run(self, *command):
         with open(self.path("log", "start"), "a+b") as log:
@@ -240,13 +244,25 @@ class Radosgw:
             connection.close()
 
     def wait_up(self):
+        """False: it has ended by itself."""
         end = time.monotonic() + START_S
         while not self.answers():
             if not alive(self.pid("rgw")):
-                raise Failed("radosgw has ended; its log: " + self.path("log", "client.rgw.log"))
+                return False
             if time.monotonic() > end:
                 raise Failed(f"radosgw does not answer for {START_S} s")
             time.sleep(0.02)
+        return True
+
+    def last_words(self):
+        words = []
+        for name in ("client.rgw.log", "rgw.out"):
+            try:
+                with open(self.path("log", name), "rb") as f:
+                    words.append(f.read()[-1000:].decode(errors="replace"))
+            except OSError:
+                pass
+        return "\n".join(words)
 
     def kill(self, name):
         pid = self.pid(name)
@@ -270,9 +286,14 @@ class Radosgw:
         self.kill("rgw")
 
     def back(self):
-        """The gateway is back at the same port."""
-        self.spawn("rgw", "radosgw", "-c", self.config, "-n", "client.rgw")
-        self.wait_up()
+        """The gateway is back at the same port. It gives up by itself when the monitor does not
+        answer it for a while, which may happen on a busy machine."""
+        for _ in range(TRIES):
+            self.spawn("rgw", "radosgw", "-c", self.config, "-n", "client.rgw")
+            if self.wait_up():
+                return
+            self.kill("rgw")
+        raise Failed(f"radosgw has ended, {TRIES} times; it said:\n" + self.last_words())
 
     @contextlib.contextmanager
     def away(self):
