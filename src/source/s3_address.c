@@ -79,3 +79,16 @@ bool fb_s3_move_to(struct fb_s3_http *http, const char *region)
     http->region = copy;
     return fb_s3_address(http) == 0;
 }
+
+/* Never from a place that nobody can listen to, to one where anybody can. */
+bool fb_s3_redirect(const struct fb_s3_http *http, struct fb_s3_call *call)
+{
+    const char *now = call->place[0] ? call->place : http->base;
+    const char *to = call->reply.location;
+
+    if (!*to || strcmp(to, now) == 0 ||
+        (strncmp(now, "https://", 8) == 0 && strncmp(to, "https://", 8) != 0))
+        return false;
+    snprintf(call->place, sizeof call->place, "%s", to);
+    return true;
+}

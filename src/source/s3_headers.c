@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
@@ -128,6 +129,24 @@ static int take_region(struct fb_s3_headers *headers, const char *text, size_t l
     return take_word(headers->region, FB_S3_REGION_MAX, text, len);
 }
 
+/* Where the answer is to be had instead: of the address only the place, as the rest of it is signed
+ * anew. One that is relative, or that we would not send a request to, is none. */
+static int take_location(struct fb_s3_headers *headers, const char *text, size_t len)
+{
+    size_t scheme = len > 8 && !strncmp(text, "https://", 8)  ? 8
+                    : len > 7 && !strncmp(text, "http://", 7) ? 7
+                                                              : 0;
+    size_t n = scheme;
+
+    while (n < len && (isalnum((unsigned char)text[n]) || (text[n] && strchr(".-:[]", text[n]))))
+        n++;
+    if (scheme == 0 || n == scheme || n > FB_S3_PLACE_MAX || (n < len && !strchr("/?#", text[n])))
+        return 0;
+    memcpy(headers->location, text, n);
+    headers->location[n] = '\0';
+    return 0;
+}
+
 static int take_request_id(struct fb_s3_headers *headers, const char *text, size_t len)
 {
     /* Of use to people only: a strange one is no reason to distrust the rest. */
@@ -230,6 +249,7 @@ static const struct known {
     {"content-range", take_range},
     {"etag", take_etag},
     {"last-modified", take_mtime},
+    {"location", take_location},
     {"date", take_date},
     {"retry-after", take_retry_after},
     {"x-amz-bucket-region", take_region},

@@ -81,14 +81,20 @@ static void enqueue(struct fb_s3_http *http, struct fb_s3_call *call)
 static void adapt(struct fb_s3_http *http, const struct fb_s3_call *call,
                   enum fb_s3_verdict verdict)
 {
-    enum fb_s3_pace_kind kind = call->sink ? FB_S3_PACE_BYTES : FB_S3_PACE_WORDS;
+    struct fb_s3_pace_answer answer = {
+        .kind = call->sink ? FB_S3_PACE_BYTES : FB_S3_PACE_WORDS,
+        .mark = call->sent,
+        .first_ns = call->first_ns,
+        .now_ns = fb_now_ns(),
+        .bytes = call->bytes,
+        .waiting = !fb_list_empty(&http->queue) || !fb_list_empty(&http->patient),
+    };
 
     if (verdict == FB_S3_TOO_MUCH)
-        fb_s3_pace_refused(&http->pace, call->sent_ns, fb_now_ns());
+        fb_s3_pace_refused(&http->pace, call->sent.sent_ns, answer.now_ns);
     /* When a body has gone out first, the wait says little about the server. */
     if (verdict == FB_S3_DONE && call->first_ns > 0 && call->body_len == 0)
-        fb_s3_pace_answered(&http->pace, kind, call->first_ns - call->sent_ns,
-                            !fb_list_empty(&http->queue) || !fb_list_empty(&http->patient));
+        fb_s3_pace_answered(&http->pace, &answer);
 }
 
 /* What a server asks for (Retry-After) is the least, and ours comes on top of it: not all who were
@@ -338,6 +344,7 @@ void fb_s3_http_submit(struct fb_s3_http *http, struct fb_s3_call *call)
     call->due.slot = 0;
     call->wire = NULL;
     call->tries = call->amends = 0;
+    call->place[0] = '\0';
     call->lost = false;
     enqueue(http, call);
     if (http->on_wire == 0)

@@ -26,6 +26,7 @@
 #include "core/error.h"
 #include "source/due.h"
 #include "source/s3_creds.h"
+#include "source/s3_pace.h"
 #include "source/s3_sign.h"
 #include "source/s3_verify.h"
 #include "source/s3_xml.h"
@@ -70,12 +71,12 @@ struct fb_s3_call {
     void *arg;
 
     /* Out. */
-    int result; /* 0 or negative errno */
-    bool lost;  /* the server may have done it and was not heard; also after a cancel */
+    int result;           /* 0 or negative errno */
+    bool lost;            /* the server may have done it and was not heard; also after a cancel */
+    struct fb_s3_sum sum; /* of a whole object, when it came cheaply */
     long status;
     uint64_t bytes; /* of the body */
     struct fb_s3_headers reply;
-    struct fb_s3_sum sum; /* of a whole object, when it came cheaply */
     /* What was parsed, and of errors what the server said; during check and done. */
     const struct fb_s3_answer *answer;
 
@@ -83,10 +84,12 @@ struct fb_s3_call {
     struct fb_list link;
     struct fb_due due;
     struct wire *wire;
-    int64_t sent_ns, first_ns;
+    struct fb_s3_pace_mark sent;
+    int64_t first_ns;
     int64_t skew_ns; /* of our clock, as it was signed */
     unsigned tries;
-    unsigned amends; /* region, clock, credentials: put right and sent again */
+    unsigned amends; /* region, place, clock, credentials: put right and sent again */
+    char place[FB_S3_PLACE_MAX + 1]; /* where this one is to be asked for; "": where all are */
 };
 
 struct fb_s3_http_config {

@@ -76,6 +76,9 @@ FB_MUST_CHECK int fb_s3_address(struct fb_s3_http *http);
 /* Another region than we thought; true when the call may be sent again. */
 FB_MUST_CHECK bool fb_s3_move_to(struct fb_s3_http *http, const char *region);
 
+/* The server says who else to ask for this; true when the call may be sent there. */
+FB_MUST_CHECK bool fb_s3_redirect(const struct fb_s3_http *http, struct fb_s3_call *call);
+
 /* ---- s3_wire.c ---- */
 
 const char *fb_s3_method_name(enum fb_s3_method method);

@@ -100,7 +100,12 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
     long status = call->status;
 
     if ((status / 100 == 3 || status == 400) && call->amends < AMENDS_MAX &&
-        fb_s3_move_to(http, region))
+        fb_s3_move_to(http, region)) {
+        call->place[0] = '\0';
+        return FB_S3_AT_ONCE;
+    }
+    if ((status == 301 || status == 302 || status == 307 || status == 308) &&
+        call->amends < AMENDS_MAX && fb_s3_redirect(http, call))
         return FB_S3_AT_ONCE;
     if (status == 503 || status == 429 || says(call, "SlowDown"))
         return FB_S3_TOO_MUCH;
@@ -108,9 +113,10 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
         call->result = status == 507 ? -ENOSPC : -EDQUOT;
         return FB_S3_DONE;
     }
-    if (status >= 500 || status == 408 || says(call, "RequestTimeout") ||
-        says(call, "OperationAborted") || says(call, "InternalError") || came_otherwise(call) ||
-        not_s3s_word(call))
+    if ((status >= 500 && !says(call, "NotImplemented")) || status == 408 ||
+        says(call, "RequestTimeout") || says(call, "OperationAborted") ||
+        (says(call, "ConditionalRequestConflict") && call->method == FB_S3_PUT) ||
+        says(call, "InternalError") || came_otherwise(call) || not_s3s_word(call))
         return FB_S3_AGAIN;
     if (says(call, "InvalidObjectState")) {
         fb_log_warn("s3: %s is archived%s%s: restore it before it can be read", call->key,
@@ -164,8 +170,11 @@ static enum fb_s3_verdict judge(struct fb_s3_http *http, struct fb_s3_call *call
         call->result = -EHOSTDOWN;
         return FB_S3_DONE;
     }
-    if (code != CURLE_OK)
+    if (code != CURLE_OK) {
+        /* Who sent us there may know better by now. */
+        call->place[0] = '\0';
         return FB_S3_AGAIN;
+    }
     http->answered = true;
     return call->status / 100 == 2 ? judge_good(http, call) : judge_status(http, call);
 }

@@ -19,6 +19,7 @@
 
 #define FB_S3_ETAG_MAX       255
 #define FB_S3_REGION_MAX     63
+#define FB_S3_PLACE_MAX      279
 #define FB_S3_REQUEST_ID_MAX 127
 #define FB_S3_CHECKSUM_MAX   32 /* bytes: SHA-256 */
 
@@ -84,6 +85,7 @@ struct fb_s3_headers {
     uint64_t retry_after_s;        /* at most a day */
     char etag[FB_S3_ETAG_MAX + 1]; /* "": none */
     char region[FB_S3_REGION_MAX + 1];
+    char location[FB_S3_PLACE_MAX + 1]; /* scheme://host[:port] of it */
     char request_id[FB_S3_REQUEST_ID_MAX + 1];
     struct fb_s3_checksum checksums[FB_S3_CHECKSUMS];
 };

@@ -44,6 +44,13 @@ static unsigned make_query(const struct fb_s3_http *http, const struct fb_s3_cal
     return call->query_count + 1;
 }
 
+static bool names_bucket(const struct fb_s3_http *http, const char *host)
+{
+    size_t n = strlen(http->bucket);
+
+    return strncmp(host, http->bucket, n) == 0 && host[n] == '.';
+}
+
 static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
 {
     struct fb_s3_call *call = w->call;
@@ -51,11 +58,14 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
     const struct fb_s3_snapshot *who;
     struct fb_s3_identity identity;
     char hash[FB_S3_SHA256_TEXT] = FB_S3_EMPTY_PAYLOAD;
-    FB_AUTO_FREE char *path = fb_asprintf("%s%s%s/%s", http->root, http->in_path ? "/" : "",
-                                          http->in_path ? http->bucket : "", call->key);
+    const char *base = call->place[0] ? call->place : http->base;
+    const char *host = call->place[0] ? strstr(base, "://") + 3 : http->host;
+    bool in_path = call->place[0] ? !names_bucket(http, host) : http->in_path;
+    FB_AUTO_FREE char *path = fb_asprintf("%s%s%s/%s", http->root, in_path ? "/" : "",
+                                          in_path ? http->bucket : "", call->key);
     struct fb_s3_request request = {
         .method = fb_s3_method_name(call->method),
-        .host = http->host,
+        .host = host,
         .path = path,
         .query = query,
         .query_count = make_query(http, call, query),
@@ -79,8 +89,8 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
                                        .region = http->region};
     if (r == 0)
         r = fb_s3_sign(http->signer, who->anonymous ? NULL : &identity, &request, &with);
-    if (r == 0 && snprintf(url, URL_MAX, "%s%s%s%s", http->base, with.path,
-                           with.query[0] ? "?" : "", with.query) >= URL_MAX)
+    if (r == 0 && snprintf(url, URL_MAX, "%s%s%s%s", base, with.path, with.query[0] ? "?" : "",
+                           with.query) >= URL_MAX)
         r = -ENAMETOOLONG;
     for (unsigned i = 0; r == 0 && i < call->header_count; i++)
         r = add_header(w, call->headers[i].name, call->headers[i].value);
@@ -95,7 +105,7 @@ static int sign(struct fb_s3_http *http, struct wire *w, char url[URL_MAX])
     }
     /* As signed: libcurl would leave out a port that goes without saying. */
     if (r == 0)
-        r = add_header(w, "Host", http->host);
+        r = add_header(w, "Host", host);
     if (r == 0)
         r = add_header(w, "Expect", "");
     return r;
@@ -324,7 +334,7 @@ int fb_s3_wire_launch(struct fb_s3_http *http, struct fb_s3_call *call)
         r = sign(http, w, url);
     if (r == 0) {
         set_options(w, url);
-        call->sent_ns = fb_now_ns();
+        call->sent = fb_s3_pace_sent(&http->pace, fb_now_ns());
         w->active = curl_multi_add_handle(http->multi, w->easy) == CURLM_OK;
         r = w->active ? 0 : -EIO;
     }

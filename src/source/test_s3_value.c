@@ -285,13 +285,45 @@ static void test_bad_headers(void **state)
     fb_s3_headers_line(&h, "", 0);
 }
 
+static void test_locations(void **state)
+{
+    const char *none[] = {"Location: /path",
+                          "Location: ftp://host/",
+                          "Location: http://",
+                          "Location: http:///path",
+                          "Location: https://name@host/",
+                          "Location: http://a b/",
+                          "Location: http://a\\b/",
+                          "Location:"};
+    char longest[FB_S3_PLACE_MAX + 64];
+    struct fb_s3_headers h = {0};
+
+    (void)state;
+    feed(&h, "Location: https://bucket.s3-far.example.com:8443/key?x=1\r\n");
+    assert_string_equal(h.location, "https://bucket.s3-far.example.com:8443");
+    feed(&h, "HTTP/1.1 307\r\nlocation: http://[::1]:80\r\n");
+    assert_string_equal(h.location, "http://[::1]:80");
+    for (size_t i = 0; i < FB_ARRAY_SIZE(none); i++) {
+        feed(&h, "HTTP/1.1 307\r\n");
+        feed(&h, none[i]);
+        assert_string_equal(h.location, "");
+        assert_false(h.malformed);
+    }
+    for (int over = 0; over < 2; over++) {
+        feed(&h, "HTTP/1.1 307\r\n");
+        snprintf(longest, sizeof longest, "Location: http://%0*d/x", FB_S3_PLACE_MAX - 7 + over, 0);
+        feed(&h, longest);
+        assert_int_equal(strlen(h.location), over ? 0 : FB_S3_PLACE_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_times),
         cmocka_unit_test(test_bad_times),   cmocka_unit_test(test_etags),
         cmocka_unit_test(test_versions),    cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_bad_headers),
+        cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_locations),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@ const char *const fb_fuzz_seeds[] = {
     "x-amz-checksum-crc64nvme: AAAAAAAAAAA=\r\nx-amz-checksum-crc32: AAAAAA==-3\r\n"
     "x-amz-checksum-sha1: 2jmj7l5rSw0yVb/vlWAYkK/YBwk=\r\n",
     "Content-Range: bytes */100\r\nETag: W/\"a\"\r\nContent-Length: 1\r\nContent-Length: 1\r\n",
+    "HTTP/1.1 307 Temporary Redirect\r\nLocation: https://bucket.s3.example.com:443/key?a=b\r\n",
     "2026-11-15T15:36:54.207Z",
     "Sun, 15 Nov 2026 15:36:54 GMT",
     "9223372036854775807",
@@ -63,6 +64,8 @@ static void check(const struct fb_s3_headers *h)
     FB_ASSERT(!h->has_range || h->range_first <= h->range_last);
     FB_ASSERT(strlen(h->etag) <= FB_S3_ETAG_MAX && !strpbrk(h->etag, "\"\r\n\t "));
     FB_ASSERT(!strpbrk(h->region, "\r\n\t ") && !strpbrk(h->request_id, "\r\n\t "));
+    FB_ASSERT(!h->location[0] ||
+              (!strncmp(h->location, "http", 4) && !strpbrk(h->location, "@?#\r\n\t ")));
     FB_ASSERT(!h->has_retry_after || h->retry_after_s <= 86400);
     FB_ASSERT(!h->has_mtime || (h->mtime_ns >= 0 && h->mtime_ns % 1000000000 == 0));
 }

@@ -9,11 +9,12 @@ metadata service; it is a proxy, too (CONNECT, and absolute addresses, which it 
 Below /-/ a test (rig.Faulty) tells it what to hold and what to do wrong, and reads what it was
 asked. A thread a connection, so that one that stalls stalls alone.
 
-A rule is a JSON object. It applies to requests whose method, path (decoded, `/bucket/key`) and
-query match its regular expressions, after `skip` of them, `times` times (for ever when it is not
-there), each time in so many as `one_in` says. What it does:
+A rule is a JSON object. It applies to requests whose method, path (decoded, `/bucket/key`), query
+and host match its regular expressions and that have the header `with`, after `skip` of them,
+`times` times (for ever when it is not there), each time in so many as `one_in` says. What it does:
 
     status, code, headers, body   that answer, instead of the right one
+    forget: NAME                  a header of the request is not looked at
     delay_s                       the answer comes later
     stall: N                      N bytes of the body, then nothing; -1: not even a head
     reset: N, close: N            N bytes of the body, then the connection ends badly, or well
@@ -75,6 +76,8 @@ class Rules:
         return (re.fullmatch(rule.get("method", ".*"), request.method)
                 and re.search(rule.get("path", ""), request.place)
                 and re.search(rule.get("query", ""), request.query)
+                and re.search(rule.get("host", ""), request.headers.get("host", ""))
+                and ("with" not in rule or rule["with"] in request.headers)
                 and ("signed" not in rule
                      or rule["signed"] == ("authorization" in request.headers)))
 
@@ -211,6 +214,8 @@ class Connection:
         rule = self.server.rules.find(request)
         if "delay_s" in rule:
             time.sleep(rule["delay_s"])
+        if "forget" in rule:
+            request.headers.pop(rule["forget"], None)
         answer = self.right_answer(request) if "status" not in rule else self.wrong_answer(rule)
         record["status"] = answer.status
         if "replace" in rule:
