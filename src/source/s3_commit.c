@@ -7,6 +7,12 @@
  * redirects closes its own copy at once. Otherwise it is the one after which nobody has the file
  * open any more, as far as can be seen from outside, and at the latest the last close, of which
  * nobody hears the outcome. A process that was killed has not finished its file: nothing appears.
+ *
+ * A file made with O_EXCL was not there at its open. That nobody has made it since is for the
+ * server to see to (If-None-Match: *): the later of two is told EEXIST at its close. Not all
+ * servers know the condition, and Ceph not where an upload is completed; so before that we look
+ * once more, which leaves a gap of one round trip there. What we are told to be there may also be
+ * our own, when the answer to a first try was lost.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -97,19 +103,24 @@ static void looked(struct fb_s3_look *look)
     commit_end(file, 0);
 }
 
-static void look_at(struct fb_s3_file *file, const char *etag)
+static void look_by(struct fb_s3_file *file, void (*done)(struct fb_s3_look *look))
 {
     struct fb_s3_commit_op *op = file->commit;
 
-    snprintf(file->etag, sizeof file->etag, "%s", etag);
     op->looking = true;
     op->look = (struct fb_s3_look){
         .path = file->key + strlen(file->s3->prefix),
         .is_file = true,
         .deadline_ns = op->base.job->deadline_ns,
-        .done = looked,
+        .done = done,
     };
     fb_s3_look(file->s3, &op->look);
+}
+
+static void look_at(struct fb_s3_file *file, const char *etag)
+{
+    snprintf(file->etag, sizeof file->etag, "%s", etag);
+    look_by(file, looked);
 }
 
 static void committed(struct fb_s3_file *file, const char *etag)
@@ -119,11 +130,44 @@ static void committed(struct fb_s3_file *file, const char *etag)
     look_at(file, etag);
 }
 
+static void ask_to_be_first(const struct fb_s3_file *file, struct fb_s3_call *call)
+{
+    if (file->exclusive && !file->existed && !file->s3->no_conditions)
+        call->headers[call->header_count++] = (struct fb_s3_pair){"if-none-match", "*"};
+}
+
+/* Of a call that asked to be the first; true when that is dealt with. */
+static bool was_second(struct fb_s3_file *file, const struct fb_s3_call *call, const char *etag)
+{
+    if (call->header_count == 0 || call->result == 0)
+        return false;
+    if (call->status == 501) {
+        file->s3->no_conditions = true;
+        fb_s3_commit_step(file);
+        return true;
+    }
+    if (call->status != 412)
+        return false;
+    if (call->lost && etag[0]) {
+        file->commit->unheard = true;
+        look_at(file, etag);
+        return true;
+    }
+    fb_s3_file_fail(file, -EEXIST);
+    commit_end(file, file->error);
+    return true;
+}
+
 static void put_done(struct fb_s3_call *call)
 {
     struct fb_s3_file *file = call->arg;
+    char etag[FB_S3_ETAG_MAX + 1] = "";
 
     file->call_out = false;
+    if (call->lost)
+        fb_s3_etag_of_bytes(call->body, call->body_len, etag);
+    if (was_second(file, call, etag))
+        return;
     if (call->result < 0) {
         /* The program is told, and the last close must not do it after all. */
         fb_s3_file_fail(file, call->result);
@@ -144,6 +188,8 @@ static void complete_done(struct fb_s3_call *call)
     if (r == 0 && call->answer->document != FB_S3_DOC_COMPLETE)
         r = -EIO;
     fb_s3_etag_of_parts(file->etags, file->part_count, etag);
+    if (was_second(file, call, etag))
+        return;
     if (r < 0 && (r != -ENOENT || !call->lost || !etag[0])) {
         fb_s3_file_fail(file, r == -ENOENT ? -EIO : r);
         commit_end(file, file->error);
@@ -184,8 +230,29 @@ static int complete(struct fb_s3_file *file)
         .body_len = at,
         .works = true,
     };
+    ask_to_be_first(file, &file->call);
     fb_s3_file_call(file, complete_done);
     return 0;
+}
+
+static void looked_before(struct fb_s3_look *look)
+{
+    struct fb_s3_commit_op *op = FB_CONTAINER_OF(look, struct fb_s3_commit_op, look);
+    struct fb_s3_file *file = op->file;
+
+    op->looking = false;
+    op->absent = look->result == -ENOENT;
+    if (op->absent) {
+        fb_s3_commit_step(file);
+        return;
+    }
+    fb_s3_file_fail(file, look->result == 0 ? -EEXIST : look->result);
+    commit_end(file, file->error);
+}
+
+static bool must_look_first(const struct fb_s3_file *file)
+{
+    return file->exclusive && !file->existed && !file->commit->absent;
 }
 
 /* The next step of a commit under way. */
@@ -204,6 +271,7 @@ void fb_s3_commit_step(struct fb_s3_file *file)
     if (r == 0 && file->sent == 0 && file->upload == FB_S3_UPLOAD_NONE) {
         file->call = (struct fb_s3_call){
             .method = FB_S3_PUT, .key = file->key, .body = file->buffer, .body_len = file->size};
+        ask_to_be_first(file, &file->call);
         fb_s3_file_call(file, put_done);
         return;
     }
@@ -217,6 +285,10 @@ void fb_s3_commit_step(struct fb_s3_file *file)
         r = fb_s3_upload_part(file);
     if (r == 0 && file->parts_out > 0)
         return;
+    if (r == 0 && must_look_first(file)) {
+        look_by(file, looked_before);
+        return;
+    }
     if (r == 0)
         r = complete(file);
     if (r < 0) {

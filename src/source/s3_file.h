@@ -40,6 +40,7 @@ struct fb_s3_file {
     bool dirty;       /* what was written is not in it */
     bool replaced;    /* the object is another's by now */
     bool unlinked;
+    bool exclusive;      /* made with O_EXCL: nobody else may have made it meanwhile */
     bool killed;         /* its writer was */
     bool copy_old;       /* the first part is the object as it was */
     int error;           /* what went wrong once is so for good */
@@ -87,6 +88,7 @@ struct fb_s3_commit_op {
     struct fb_s3_look look;
     bool looking;
     bool unheard; /* whether it was completed is to be seen */
+    bool absent;  /* there was no such object just now */
 };
 
 struct fb_s3_file *fb_s3_file_at(const struct fb_source_handle *handle);

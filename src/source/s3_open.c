@@ -200,6 +200,7 @@ static void open_looked(struct fb_s3_look *look)
     else if (result == -ENOENT && (flags & O_CREAT)) {
         fb_s3_file_attr(file->s3, file->key, 0, fb_wall_ns(), "", &file->attr);
         file->dirty = true;
+        file->exclusive = flags & O_EXCL;
         result = 0;
     } else if (result == 0) {
         file->existed = true;
@@ -327,5 +328,6 @@ int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to)
     if (file->upload != FB_S3_UPLOAD_NONE || file->commit)
         return -EBUSY;
     snprintf(file->key, sizeof file->key, "%s", to);
+    file->exclusive = false; /* a rename replaces what it finds */
     return 0;
 }

@@ -70,7 +70,8 @@ struct fb_s3 {
     uint64_t whole_bytes;  /* kept by them beside, for the cache */
     unsigned orphans;      /* aborts of uploads that nobody waits for */
     bool ending;
-    bool unwritten; /* the last upload could not be written down */
+    bool unwritten;     /* the last upload could not be written down */
+    bool no_conditions; /* the server knows no If-None-Match where something is put */
 };
 
 struct fb_s3_op {

@@ -77,6 +77,18 @@ bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, 
     return true;
 }
 
+void fb_s3_etag_of_bytes(const void *data, size_t length, char ret_etag[FB_S3_ETAG_MAX + 1])
+{
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+
+    ret_etag[0] = '\0';
+    if (!EVP_Digest(data, length, digest, &n, EVP_md5(), NULL))
+        return;
+    for (unsigned i = 0; i < n; i++)
+        sprintf(ret_etag + 2 * (size_t)i, "%02x", digest[i]);
+}
+
 void fb_s3_etag_of_parts(char (*etags)[FB_S3_ETAG_MAX + 1], unsigned count,
                          char ret_etag[FB_S3_ETAG_MAX + 1])
 {

@@ -22,6 +22,9 @@ bool fb_s3_verify_by_md5(const struct fb_s3_headers *headers);
 bool fb_s3_verify(const struct fb_s3_headers *headers, const struct iovec *iov, unsigned count,
                   const struct fb_s3_sum *sum);
 
+/* The ETag that S3 gives to an object of these bytes; "" when it cannot be computed. */
+void fb_s3_etag_of_bytes(const void *data, size_t length, char ret_etag[FB_S3_ETAG_MAX + 1]);
+
 /* The ETag that S3 gives to an upload of parts with these; "" when they are no MD5s. */
 void fb_s3_etag_of_parts(char (*etags)[FB_S3_ETAG_MAX + 1], unsigned count,
                          char ret_etag[FB_S3_ETAG_MAX + 1]);

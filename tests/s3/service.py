@@ -315,7 +315,7 @@ class Service:
         with bucket.lock:
             old = bucket.get(request.key)
             if request.headers.get("if-none-match") == "*" and old:
-                raise Refused(412)
+                raise Refused(412, "PreconditionFailed")
             match = request.headers.get("if-match")
             if match and (not old or match.strip('"') != old.etag):
                 raise Refused(412)
