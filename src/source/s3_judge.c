@@ -131,6 +131,13 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
     return FB_S3_DONE;
 }
 
+/* More comes than was asked for; when it is of another version, that is known already. */
+static bool is_another(struct fb_s3_call *call, CURLcode code)
+{
+    return code == CURLE_WRITE_ERROR && call->sink && call->check && call->status / 100 == 2 &&
+           call->check(call) == -ESTALE;
+}
+
 /* A good answer: is it all there, and is it one? */
 static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call *call)
 {
@@ -168,6 +175,10 @@ static enum fb_s3_verdict judge(struct fb_s3_http *http, struct fb_s3_call *call
         (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
          code == CURLE_COULDNT_RESOLVE_PROXY)) {
         call->result = -EHOSTDOWN;
+        return FB_S3_DONE;
+    }
+    if (is_another(call, code)) {
+        call->result = -ESTALE;
         return FB_S3_DONE;
     }
     if (code != CURLE_OK) {

@@ -4,7 +4,9 @@
  * Every answer says which version it is of (ETag) and what it covers (Content-Range); both must be
  * what was asked for, else the bytes are thrown away: another version is -ESTALE, anything else a
  * fault of the way here, and asked for again. An object read whole is held against its checksum:
- * one that S3 keeps (x-amz-checksum-*), or its MD5 where the ETag is one.
+ * one that S3 keeps (x-amz-checksum-*), or its MD5 where the ETag is one. It is asked for without a
+ * range, as long as the server is told which version is meant: Ceph looks an object up before it
+ * reads a part of it, and whole ones at once, for four fifths of the processor's time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +19,9 @@
 #include "source/s3_priv.h"
 #include "source/s3_verify.h"
 
-#define PIECE_BYTES (4u << 20) /* of a long read; a server has as much work for 1 MiB as for 2 */
-#define PIECES_MAX  (FB_SOURCE_READ_MAX / PIECE_BYTES)
+#define PIECE_BYTES  (4u << 20) /* of a long read; a server has as much work for 1 MiB as for 2 */
+#define LENGTH_TRIES 3
+#define PIECES_MAX   (FB_SOURCE_READ_MAX / PIECE_BYTES)
 
 struct piece {
     struct fb_s3_call call;
@@ -67,9 +70,14 @@ static void cancel(struct fb_s3_op *base)
     finish(op);
 }
 
+static bool same_tag(const struct fb_version *a, const struct fb_version *b)
+{
+    return a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1];
+}
+
 static bool same_object(const struct fb_version *a, const struct fb_version *b)
 {
-    return a->size == b->size && a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1];
+    return a->size == b->size && same_tag(a, b);
 }
 
 /* True when the answer says how long the object is. */
@@ -120,6 +128,9 @@ static int check(struct fb_s3_call *call)
         return -EAGAIN;
     fb_s3_file_attr(op->base.s3, op->key, total, reply->mtime_ns, reply->etag, &attr);
     if (!same_object(&op->version, &attr.version)) {
+        /* Of one ETag and two lengths: more likely than a new version is an answer that lies. */
+        if (same_tag(&op->version, &attr.version) && call->tries < LENGTH_TRIES)
+            return -EAGAIN;
         job->attr = attr;
         return -ESTALE;
     }
@@ -217,10 +228,11 @@ static void send_piece(struct read_op *op, struct piece *p, uint64_t from, uint6
              p->offset + length - 1);
     call->method = FB_S3_GET;
     call->key = op->key;
-    call->headers[call->header_count++] = (struct fb_s3_pair){"range", p->range};
+    call->is_whole = length == op->version.size;
+    if (!call->is_whole || !op->match[0])
+        call->headers[call->header_count++] = (struct fb_s3_pair){"range", p->range};
     if (op->match[0])
         call->headers[call->header_count++] = (struct fb_s3_pair){"if-match", op->match};
-    call->is_whole = length == op->version.size;
     if (call->is_whole)
         call->headers[call->header_count++] = (struct fb_s3_pair){"x-amz-checksum-mode", "ENABLED"};
     call->sink = p->iov;

@@ -214,8 +214,7 @@ class Connection:
         rule = self.server.rules.find(request)
         if "delay_s" in rule:
             time.sleep(rule["delay_s"])
-        if "forget" in rule:
-            request.headers.pop(rule["forget"], None)
+        request.forget = rule.get("forget")
         answer = self.right_answer(request) if "status" not in rule else self.wrong_answer(rule)
         record["status"] = answer.status
         if "replace" in rule:

@@ -51,6 +51,7 @@ class Request:
         lines = head.decode("latin-1").split("\r\n")
         self.method, self.target, _ = lines[0].split(" ", 2)
         self.head = head.decode("latin-1")
+        self.forget = None  # a header that is not looked at
         self.headers = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
@@ -198,6 +199,7 @@ class Service:
             return self.instance(request)
         self.check_signature(request)
         self.check_body(request)
+        request.headers.pop(request.forget, None)
         if not request.key:
             return self.on_bucket(request)
         bucket = self.bucket(request.bucket)
