@@ -52,7 +52,7 @@ static void *copy_hits(void *arg)
 
     w->copies = 0;
     w->batches = 0;
-    while (end_ns < w->until_ns) {
+    do {
         for (unsigned i = 0; i < BATCH; i++) {
             uint64_t pick = fb_rand_u64(&r);
             uint32_t file = b->files[(pick & 0xffffffff) * b->count >> 32];
@@ -67,7 +67,7 @@ static void *copy_hits(void *arg)
             w->batch_ns[w->batches++] = (double)(end_ns - start_ns) / BATCH;
         w->copies += BATCH;
         start_ns = end_ns;
-    }
+    } while (end_ns < w->until_ns);
     return NULL;
 }
 
