@@ -16,6 +16,13 @@ static struct fb_list mounts;
 static struct fb_config config;
 static struct fb_error err;
 
+static void variable_name(const char *name, char *ret_variable, size_t size)
+{
+    snprintf(ret_variable, size, "FOREBAY_%s", name);
+    for (char *c = ret_variable + strlen("FOREBAY_"); *c; c++)
+        *c = *c == '-' ? '_' : (char)(*c & ~0x20);
+}
+
 /* The machine of these tests has 1 GiB. */
 /* Tests are run with variables of ours. */
 static void unset_all(void)
@@ -24,10 +31,9 @@ static void unset_all(void)
     const struct fb_setting *table = fb_config_table(&rows);
 
     for (size_t i = 0; i < rows; i++) {
-        char name[64] = "FOREBAY_";
+        char name[64];
 
-        for (size_t j = 0; j <= strlen(table[i].name); j++)
-            name[8 + j] = table[i].name[j] == '-' ? '_' : (char)(table[i].name[j] & ~0x20);
+        variable_name(table[i].name, name, sizeof name);
         unsetenv(name); /* NOLINT(concurrency-mt-unsafe) */
     }
 }
@@ -145,6 +151,88 @@ static void test_every_row_round_trips(void **state)
         fb_settings_format(&table[i], &config, value, sizeof value);
         assert_int_equal(fb_settings_set(table, rows, &config, table[i].name, value, &err), 0);
         assert_string_equal(fb_settings_format(&table[i], &config, again, sizeof again), value);
+    }
+}
+
+/* A value that is not the default. */
+static const char *other_value(const struct fb_setting *s)
+{
+    const char *fallback = s->fallback ? s->fallback : "";
+    const char *last;
+
+    switch (s->type) {
+    case FB_SETTING_BOOL:
+        return strcmp(fallback, "yes") == 0 ? "no" : "yes";
+    case FB_SETTING_UINT:
+        return "7";
+    case FB_SETTING_SIZE:
+        return "48M";
+    case FB_SETTING_DURATION:
+        return "7s";
+    case FB_SETTING_RATIO:
+        return "0.625";
+    case FB_SETTING_CHOICE:
+        last = strrchr(s->choices, '|') + 1;
+        assert_string_not_equal(last, fallback);
+        return last;
+    case FB_SETTING_STRING:
+        break;
+    }
+    return "something";
+}
+
+static void expect_row(const struct fb_setting *s, const char *line, const char *want,
+                       const char *by)
+{
+    char got[1024];
+
+    if (load(line, NULL) != 0)
+        fail_msg("%s by %s: %s", s->name, by, err.text);
+    fb_settings_format(s, &config, got, sizeof got);
+    if (strcmp(got, want) != 0)
+        fail_msg("%s by %s: '%s', not '%s'", s->name, by, got, want);
+}
+
+/* Each setting is a flag, a variable and a key of the file, all with one meaning, and is in the
+ * help. */
+static void test_every_row_everywhere(void **state)
+{
+    size_t rows, help_bytes;
+    const struct fb_setting *table = fb_config_table(&rows);
+    FB_AUTO_FREE char *help = NULL;
+    FILE *out = open_memstream(&help, &help_bytes);
+
+    (void)state;
+    assert_non_null(out);
+    fb_settings_help(table, rows, out);
+    fclose(out);
+    for (size_t i = 0; i < rows; i++) {
+        const char *value = other_value(&table[i]);
+        char line[3 * PATH_MAX], variable[64], before[1024], want[1024];
+
+        snprintf(line, sizeof line, "--%s", table[i].name);
+        /* A boolean that is on by default is listed as the flag that turns it off. */
+        if (!strstr(help, line)) {
+            snprintf(line, sizeof line, "--no-%s", table[i].name);
+            assert_non_null(strstr(help, line));
+        }
+        if (strcmp(table[i].name, "config") == 0)
+            continue; /* names the file itself: test_precedence */
+        assert_int_equal(load("", NULL), 0);
+        fb_settings_format(&table[i], &config, before, sizeof before);
+        assert_int_equal(fb_settings_set(table, rows, &config, table[i].name, value, &err), 0);
+        fb_settings_format(&table[i], &config, want, sizeof want);
+        assert_string_not_equal(want, before);
+        snprintf(line, sizeof line, "--%s=%s", table[i].name, value);
+        expect_row(&table[i], line, want, "flag");
+        variable_name(table[i].name, variable, sizeof variable);
+        set_env(variable, value);
+        expect_row(&table[i], "", want, "variable");
+        unsetenv(variable); /* NOLINT(concurrency-mt-unsafe) */
+        snprintf(line, sizeof line, "%s = %s\n", table[i].name, value);
+        fb_test_dir_write(&dir, "one.ini", line);
+        snprintf(line, sizeof line, "--config %s", fb_test_dir_path(&dir, "one.ini"));
+        expect_row(&table[i], line, want, "file");
     }
 }
 
@@ -415,6 +503,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
         cmocka_unit_test(test_mount_rows),
         cmocka_unit_test_setup_teardown(test_every_row_round_trips, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_every_row_everywhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_precedence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_positional_words_survive, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_errors, setup, teardown),

@@ -104,6 +104,9 @@ static struct fb_crowd_read *take_place(struct fb_mount *mount, uint32_t file, b
     if (c) {
         c->state = FB_CROWD_READING;
         c->file = file;
+        c->begun_ns = fb_now_ns();
+        /* Here: another task's READ may be attached as soon as the lock is let go. */
+        atomic_store_explicit(&c->interrupted, false, memory_order_relaxed);
         *ret_first = !crowd->swept;
         crowd->swept = true;
     }
@@ -124,8 +127,6 @@ void fb_crowd_begin(struct fb_mount *mount, uint32_t file, const struct fb_calle
     atomic_fetch_add_explicit(&mount->crowd.held, 1, memory_order_relaxed);
     fb_request_begin(mount);
     fb_files_ref(mount->files, file, 1);
-    c->begun_ns = fb_now_ns();
-    atomic_store_explicit(&c->interrupted, false, memory_order_relaxed);
     c->read.volume = mount->volume;
     c->read.caller = *caller;
     c->read.deadline_ns = 0;
