@@ -48,7 +48,7 @@ static void *copy_hits(void *arg)
     struct fb_rand r = {.state = w->seed};
     struct fb_caller caller = {.pid = 1};
     uint64_t starts = (b->file_bytes - w->copy_bytes) / 4096 + 1;
-    int64_t start_ns = fb_now_ns(), end_ns = start_ns;
+    int64_t start_ns = fb_now_ns(), end_ns;
 
     w->copies = 0;
     w->batches = 0;
