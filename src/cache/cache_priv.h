@@ -259,9 +259,14 @@ uint64_t fb_place_dram_free(struct fb_cache *cache);
 typedef bool fb_place_due_fn(void *arg, const struct fb_item *item);
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg);
 /* An item was read and is of no use in DRAM for long: it stays below or moves there if its stream
- * keeps it. Where there is no room below it stays, beside others of its kind, which may take
- * `kept_bytes`. The caller holds a reference. */
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes);
+ * keeps it. Where there is no room below it stays, beside others of its kind; where there is, a
+ * copy may stay (`copies`). All of that takes `kept_bytes` at most. The caller holds a reference.
+ */
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, bool copies);
+/* Bytes of DRAM that are kept so. */
+uint64_t fb_place_kept(struct fb_cache *cache);
+/* Lets a segment of copies go, the oldest, but for what is due. False: there is none. */
+bool fb_place_give_copies(struct fb_cache *cache, fb_place_due_fn *is_due, void *arg);
 /* Writes what DRAM has of an item into the log's open segment of the slowest tier; its old place
  * there is dead then. 0; positive or negative: it stays as it is. The caller holds a reference. */
 FB_MUST_CHECK int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions,

@@ -29,7 +29,8 @@
 #define FILE_BYTES     (100u << 10) /* a guess, until some have come */
 #define FILE_BYTES_MAX (64u << 20)  /* of a file that is brought */
 #define SPARE_SEGMENTS 2
-#define WAY_SHARE      8 /* of DRAM: what is kept there leaves so much as the way through */
+#define GIVE_SHARE     16 /* of DRAM: so much beyond what may be kept, copies go */
+#define WAY_SHARE      8  /* of DRAM: what is kept there leaves so much as the way through */
 
 /* One file on its way. */
 struct bringing {
@@ -308,7 +309,7 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     struct fb_cache *cache = e->cache;
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
-    uint64_t ours = fb_store_planned_bytes(cache->store, 0) + unread * fb_planned_mean_bytes(p);
+    uint64_t ours = fb_place_kept(cache) + unread * fb_planned_mean_bytes(p);
     uint64_t way =
         fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
 
@@ -322,8 +323,7 @@ static uint64_t left_bytes(const struct fb_epochs *e)
 {
     const struct fb_cache *cache = e->cache;
     uint64_t dram = cache->budget.dram_bytes;
-    uint64_t kept =
-        fb_store_planned_bytes(cache->store, 0) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
+    uint64_t kept = fb_place_kept(e->cache) + SPARE_SEGMENTS * cache->budget.dram_segment_bytes;
 
     return fb_max_u64(dram / WAY_SHARE, dram - fb_min_u64(kept, dram));
 }
@@ -412,6 +412,9 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
     atomic_store_explicit(&p->window, window, memory_order_relaxed);
     fb_follow_stats(p->follow, &stats);
     p->kept_bytes = keepable(e, p, stats.unread);
+    /* What others have come to need, and were given before copies were kept. */
+    if (fb_place_kept(e->cache) > p->kept_bytes + e->cache->budget.dram_bytes / GIVE_SHARE)
+        (void)fb_place_give_copies(e->cache, is_due, e);
     if (stats.unread < window || p->file_count > 0)
         make_room(e, p);
     for (look_ahead(e, p, volume, window); p->file_count > 0; look_ahead(e, p, volume, window)) {

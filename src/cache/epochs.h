@@ -4,14 +4,15 @@
  *     access records ─► watch.c ─► queue ─► thread: where the readers are (epoch/follow.h)
  *                                             │ next files, in the order they will be wanted
  *                        look-up ─► early read, many at a time ─► DRAM        (brought)
- *                        read by somebody: out of DRAM; its place below stays (left)
+ *                        read by somebody: out of DRAM, but for a share that stays; its place
+ *                        below stays (left)
  *
  * How far ahead: what the readers take in WINDOW_NS, at least WINDOW_MIN, at most half of DRAM (a
  * quarter where DRAM is all there is) shared by all plans. With a disk below, DRAM is the way
- * through: what was read leaves it at once. What comes from the source stays below while there is
- * room, then in up to seven eighths of DRAM (place_plan.c); from then on the same part of the data
- * set is kept, epoch after epoch, which no choice of other files can better in bytes (see
- * docs/adr), and the rest is fetched ahead.
+ * through, and has copies of a fixed share of the set beside that. What comes from the source stays
+ * below while there is room, then in up to seven eighths of DRAM (place_plan.c); from then on the
+ * same part of the data set is kept, epoch after epoch, which no choice of other files can better
+ * in bytes (see docs/adr), and the rest is fetched ahead.
  *
  * Nothing here is relied on for an answer: a plan that is wrong, late or dropped costs time.
  *

@@ -1,14 +1,17 @@
 /*
  * Places of what plans read: DRAM is the way through, for what comes next; what was read leaves it.
  *
- *     leave(item):  it has a place below, or its stream keeps nothing: its copy in DRAM goes
+ *     leave(item):  its stream keeps nothing: it goes
  *                   there is room below: it moves there
- *                   else it stays in DRAM, in segments of what plans keep, while those are few;
- *                   else it goes
+ *                   there is none: it stays in DRAM, in segments of what plans keep, while those
+ *                   are few, and copies go for it; else it goes
+ *                   it has a place below: a copy stays in DRAM, in segments of copies, while both
+ *                   are few; else its place below is all that it has
  *
  * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
- * came first stays, in any tier, and as much as there is room for. What only passes through would
- * leave holes beside what stays, hence segments of their own.
+ * came first stays, in any tier, and as much as there is room for; only what spares the source a
+ * read goes before what spares the disk one. What only passes through would leave holes beside what
+ * stays, hence segments of their own.
  */
 #include "cache/place_priv.h"
 
@@ -32,13 +35,18 @@ uint64_t fb_place_dram_free(struct fb_cache *cache)
     return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
 }
 
-/* What plans have kept goes last. */
+/* What plans have kept goes last, and of that copies first. */
+static int last_ones(const struct fb_segment_info *info)
+{
+    return info->lane == FB_STORE_PLAN ? 2 : info->lane == FB_STORE_COPY;
+}
+
 static int earlier(const void *a, const void *b)
 {
     const struct fb_segment_info *x = a, *y = b;
 
-    if (x->planned != y->planned)
-        return x->planned - y->planned;
+    if (last_ones(x) != last_ones(y))
+        return last_ones(x) - last_ones(y);
     return (x->sequence > y->sequence) - (x->sequence < y->sequence);
 }
 
@@ -112,7 +120,7 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_
         uint32_t no = p->infos[i].no;
 
         /* With nothing below, what plans have kept is all there is of it. */
-        if (p->infos[i].planned && !lower)
+        if (p->infos[i].lane == FB_STORE_PLAN && !lower)
             break;
         if (p->infos[i].pinned || fb_store_is_held(cache->store, no))
             continue;
@@ -248,37 +256,75 @@ static int rewrite(struct fb_cache *cache, struct fb_item item, unsigned tier, i
     return rc;
 }
 
-/* Gives an item a place among what is kept in DRAM, where what only passes through leaves no holes.
- * False: there is no room. */
-static bool keep_in_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
+uint64_t fb_place_kept(struct fb_cache *cache)
 {
-    struct fb_item item = {
-        .file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = FB_STORE_PLAN};
-    uint32_t bytes;
-
-    return fb_store_planned_bytes(cache->store, 0) < kept_bytes &&
-           rewrite(cache, item, 0, FB_NO_PATIENCE_NS, atomic_load(&cache->evictions), &bytes) == 0;
+    return has_dram(cache) ? fb_store_lane_bytes(cache->store, 0, FB_STORE_PLAN) +
+                                 fb_store_lane_bytes(cache->store, 0, FB_STORE_COPY)
+                           : 0;
 }
 
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes)
+bool fb_place_give_copies(struct fb_cache *cache, fb_place_due_fn *is_due, void *arg)
+{
+    struct fb_tier_place *p = &cache->places[0];
+    uint32_t oldest = UINT32_MAX, count;
+    bool given = false;
+
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
+    for (uint32_t i = 0; i < count; i++) {
+        if (p->infos[i].lane == FB_STORE_COPY && !p->infos[i].pinned &&
+            !fb_store_is_held(cache->store, p->infos[i].no) &&
+            (oldest == UINT32_MAX || p->infos[i].sequence < p->infos[oldest].sequence))
+            oldest = i;
+    }
+    if (oldest != UINT32_MAX)
+        given = clear_one(cache, p->infos[oldest].no, is_due, arg) == 0;
+    fb_mutex_unlock(&cache->admit_lock);
+    return given;
+}
+
+/* Gives an item a place among what is kept in DRAM, where what only passes through leaves no holes.
+ * False: there is no room. */
+static bool keep_in_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
+                         enum fb_store_lane lane)
+{
+    struct fb_item item = {.file = (uint32_t)(key >> 32), .block = (uint32_t)key, .lane = lane};
+    uint32_t bytes;
+
+    if (fb_place_kept(cache) >= kept_bytes &&
+        (lane == FB_STORE_COPY || !fb_place_give_copies(cache, NULL, NULL)))
+        return false;
+    return rewrite(cache, item, 0, FB_NO_PATIENCE_NS, atomic_load(&cache->evictions), &bytes) == 0;
+}
+
+/* Whether an item without a place below may not lose its place in DRAM. */
+static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
+                       enum fb_store_lane lane, bool *ret_below)
+{
+    int rc = fb_store_tiers(cache->store) > 1 ? move_down(cache, key) : FB_STORE_FULL;
+
+    *ret_below = rc == 0;
+    /* What a user has pinned stays where it is. */
+    if (rc == FB_STORE_FULL)
+        return lane == FB_STORE_PLAN || keep_in_dram(cache, key, kept_bytes, FB_STORE_PLAN) ||
+               fb_steer_is_pinned(cache->steer, (uint32_t)(key >> 32));
+    /* A disk that is busy now gets it when its segment goes. */
+    return rc != 0;
+}
+
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, bool copies)
 {
     struct fb_whereabouts where;
-    int rc = FB_STORE_FULL;
 
     fb_store_where(cache->store, key, &where);
     if (!where.in_dram || !has_dram(cache))
         return;
-    if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false)) {
-        if (fb_store_tiers(cache->store) > 1)
-            rc = move_down(cache, key);
-        /* What a user has pinned stays where it is. */
-        if (rc == FB_STORE_FULL && (where.planned || keep_in_dram(cache, key, kept_bytes) ||
-                                    fb_steer_is_pinned(cache->steer, (uint32_t)(key >> 32))))
-            return;
-        /* A disk that is busy now gets it when its segment goes. */
-        if (rc != 0 && rc != FB_STORE_FULL)
-            return;
-    }
+    if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false) &&
+        needs_dram(cache, key, kept_bytes, where.lane, &where.below))
+        return;
+    if (copies && where.below &&
+        (where.lane == FB_STORE_COPY || keep_in_dram(cache, key, kept_bytes, FB_STORE_COPY)))
+        return;
     fb_store_drop_dram(cache->store, key);
 }
 

@@ -288,6 +288,37 @@ static uint64_t segment_bytes(const struct fixture *f)
     return dram.budget_bytes / dram.slots;
 }
 
+/* All of it has a place on the disk, and a part a copy in DRAM besides, which stays: epochs promote
+ * the others only. */
+static void copies_stay(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    int64_t until_ns = fb_now_ns() + 2 * WAIT_S * FB_NS_PER_S;
+    struct fb_error err = {""};
+    uint64_t promoted, copies;
+
+    close_cache(f);
+    f->config.block_bytes = 64u << 10;
+    open_cache(f);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    /* The first epoch comes from the source. */
+    read_slowly(f, truth, 0, FILES, 1);
+    assert_int_equal(fb_plan_advance(truth), 0);
+    do {
+        assert_true(fb_now_ns() < until_ns);
+        promoted = metric(f, FB_CM_PROMOTED);
+        read_slowly(f, truth, 0, FILES, 1);
+        assert_int_equal(fb_plan_advance(truth), 0);
+        promoted = metric(f, FB_CM_PROMOTED) - promoted;
+        copies = fb_store_lane_bytes(fb_cache_store(f->cache), 0, FB_STORE_COPY);
+    } while (copies < (uint64_t)FILES * BYTES / 4 || promoted > FILES * 3 / 4);
+    assert_int_equal(fb_cache_unplan(f->volume, "set"), 1);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
 /* Disk and memory together hold all of it, either alone half: it comes to lie there, and next to
  * nothing is fetched again. */
 static void kept_where_there_is_room(void **state)
@@ -311,11 +342,12 @@ static void kept_where_there_is_room(void **state)
         assert_int_equal(fb_plan_advance(truth), 0);
         fetched = metric(f, FB_CM_FETCH_BYTES) - fetched;
     } while (fetched > (uint64_t)FILES * BYTES / 8);
-    assert_true(fb_store_planned_bytes(fb_cache_store(f->cache), 0) > 2 * segment_bytes(f));
+    assert_true(fb_store_lane_bytes(fb_cache_store(f->cache), 0, FB_STORE_PLAN) >
+                2 * segment_bytes(f));
     assert_int_equal(fb_cache_unplan(f->volume, "set"), 1);
     /* What it has kept there is not held any longer; one segment is still open. */
     until_ns = fb_now_ns() + WAIT_S * FB_NS_PER_S;
-    while (fb_store_planned_bytes(fb_cache_store(f->cache), 0) > segment_bytes(f)) {
+    while (fb_store_lane_bytes(fb_cache_store(f->cache), 0, FB_STORE_PLAN) > segment_bytes(f)) {
         assert_true(fb_now_ns() < until_ns);
         fb_sleep_ns(FB_NS_PER_MS);
     }
@@ -566,6 +598,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(epochs_from_dram, setup, teardown),
+        cmocka_unit_test_setup_teardown(copies_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(kept_where_there_is_room, setup, teardown),
         cmocka_unit_test_setup_teardown(begins_in_a_full_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(goes_on_after_restart, setup, teardown),

@@ -208,9 +208,9 @@ void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_wherea
     bool found = fb_index_get(store->index, key, &e);
 
     ret_where->in_dram = found && fb_layout_loc_good(&store->layout, e.loc[0]);
-    ret_where->planned =
-        ret_where->in_dram &&
-        fb_segment_lane(&store->segments[fb_loc_segment(e.loc[0])]) == FB_STORE_PLAN;
+    ret_where->lane = ret_where->in_dram
+                          ? fb_segment_lane(&store->segments[fb_loc_segment(e.loc[0])])
+                          : FB_STORE_NEW;
     ret_where->below = found && fb_layout_loc_good(&store->layout, e.loc[1]);
     ret_where->segment = ret_where->below ? fb_loc_segment(e.loc[1]) : 0;
 }

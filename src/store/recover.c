@@ -183,6 +183,7 @@ static int recover_segment(struct recovery *r, const struct found *f,
     int rc = read->result;
 
     seg->state = FB_SEGMENT_SEALED;
+    fb_segment_tier(r->store, seg)->lanes[FB_STORE_NEW]++;
     seg->full = true;
     seg->sequence = f->header.sequence;
     seg->opened_ns = fb_now_coarse_ns();

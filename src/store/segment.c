@@ -73,7 +73,7 @@ void fb_segment_settle(struct fb_store *store, struct fb_segment *seg)
     if (freed) {
         FB_ASSERT(atomic_load_explicit(&seg->live_items, memory_order_relaxed) == 0);
         seg->state = FB_SEGMENT_FREE;
-        t->planned -= fb_segment_lane(seg) == FB_STORE_PLAN;
+        t->lanes[fb_segment_lane(seg)]--;
         atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
         keys = fb_steal(seg->keys);
         seg->items = 0;
@@ -259,7 +259,7 @@ static int provide_open(struct fb_store *store, struct fb_store_tier *t, const s
     if (rc == 0) {
         seg->state = FB_SEGMENT_OPEN;
         atomic_store_explicit(&seg->lane, lane, memory_order_relaxed);
-        t->planned += lane == FB_STORE_PLAN;
+        t->lanes[lane]++;
         t->open[lane] = seg;
     }
     fb_cond_broadcast(&t->cond);
@@ -290,15 +290,15 @@ void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots)
     fb_mutex_unlock(&t->lock);
 }
 
-uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier)
+uint64_t fb_store_lane_bytes(struct fb_store *store, unsigned tier, enum fb_store_lane lane)
 {
     struct fb_store_tier *t = &store->tiers[tier];
-    uint32_t planned;
+    uint32_t segments;
 
     fb_mutex_lock(&t->lock);
-    planned = t->planned;
+    segments = t->lanes[lane];
     fb_mutex_unlock(&t->lock);
-    return planned * t->segment_bytes;
+    return segments * t->segment_bytes;
 }
 
 void fb_store_end_planned(struct fb_store *store, unsigned tier)
@@ -306,14 +306,18 @@ void fb_store_end_planned(struct fb_store *store, unsigned tier)
     struct fb_store_tier *t = &store->tiers[tier];
 
     fb_store_end_segment(store, tier, FB_STORE_PLAN);
+    fb_store_end_segment(store, tier, FB_STORE_COPY);
     fb_mutex_lock(&t->lock);
     for (uint32_t slot = 0; slot < t->slots; slot++) {
         struct fb_segment *seg = &t->segments[slot];
 
-        if (seg->state != FB_SEGMENT_SEALED || fb_segment_lane(seg) != FB_STORE_PLAN)
+        enum fb_store_lane lane = fb_segment_lane(seg);
+
+        if (seg->state != FB_SEGMENT_SEALED || (lane != FB_STORE_PLAN && lane != FB_STORE_COPY))
             continue;
         atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
-        t->planned--;
+        t->lanes[lane]--;
+        t->lanes[FB_STORE_NEW]++;
     }
     fb_mutex_unlock(&t->lock);
 }

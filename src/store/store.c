@@ -398,7 +398,7 @@ static void describe(struct fb_segment *seg, struct fb_segment_info *ret)
         .opened_ns = seg->opened_ns,
         .last_access_ns = atomic_load_explicit(&seg->last_access_ns, memory_order_relaxed),
         .pinned = atomic_load_explicit(&seg->pins, memory_order_relaxed) != 0,
-        .planned = fb_segment_lane(seg) == FB_STORE_PLAN,
+        .lane = fb_segment_lane(seg),
     };
 }
 

@@ -165,11 +165,12 @@ void fb_store_read(struct fb_store *store, struct fb_store_read *read);
 
 /* What was written anew, and what an eviction has kept, go into segments of their own: what is old
  * and good does not lie beside what nobody knows yet. So does what a plan will read together, and
- * what of it stays in DRAM. */
+ * what of it stays in DRAM: what has no other place, and copies of what lies below. */
 enum fb_store_lane {
     FB_STORE_NEW,
     FB_STORE_KEPT,
     FB_STORE_PLAN,
+    FB_STORE_COPY,
     FB_STORE_LANES,
 };
 
@@ -208,10 +209,11 @@ void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);
  * room to do it. */
 void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 
-/* Bytes of the segments of FB_STORE_PLAN. */
-uint64_t fb_store_planned_bytes(struct fb_store *store, unsigned tier);
+/* Bytes of the segments of a lane. */
+uint64_t fb_store_lane_bytes(struct fb_store *store, unsigned tier, enum fb_store_lane lane);
 
-/* They are like any others from now on, but for those that are just being sealed. */
+/* Those of FB_STORE_PLAN and FB_STORE_COPY are like any others from now on, but for those that are
+ * just being sealed. */
 void fb_store_end_planned(struct fb_store *store, unsigned tier);
 
 /* Waits until a write has completed, at most until the deadline. */
@@ -236,7 +238,7 @@ struct fb_segment_info {
     int64_t opened_ns;
     int64_t last_access_ns;
     bool pinned;
-    bool planned; /* of FB_STORE_PLAN */
+    enum fb_store_lane lane;
 };
 
 /* The sealed segments of a tier, at most `max`. Returns how many. */
@@ -272,9 +274,9 @@ void fb_store_forget(struct fb_store *store, uint32_t file);
 /* Where an item is. */
 struct fb_whereabouts {
     bool in_dram;
-    bool planned;     /* there, in a segment of FB_STORE_PLAN */
-    bool below;       /* in a persistent tier */
-    uint32_t segment; /* there */
+    enum fb_store_lane lane; /* of its segment there */
+    bool below;              /* in a persistent tier */
+    uint32_t segment;        /* there */
 };
 
 void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_whereabouts *ret_where);

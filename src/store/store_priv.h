@@ -88,12 +88,12 @@ struct fb_store_tier {
     uint64_t segment_bytes;
     unsigned which; /* location kind: 0 DRAM, 1 persistent */
     struct fb_segment *open[FB_STORE_LANES];
-    bool opening;      /* somebody is taking a slot */
-    bool set_aside;    /* free slots are for FB_STORE_KEPT */
-    uint32_t planned;  /* segments of FB_STORE_PLAN */
-    uint32_t spare;    /* free slots that are not for FB_STORE_NEW */
-    uint32_t unsealed; /* segments that are full and not yet sealed */
-    uint64_t failures; /* seals that failed */
+    bool opening;                   /* somebody is taking a slot */
+    bool set_aside;                 /* free slots are for FB_STORE_KEPT */
+    uint32_t lanes[FB_STORE_LANES]; /* segments of each that are not free */
+    uint32_t spare;                 /* free slots that are not for FB_STORE_NEW */
+    uint32_t unsealed;              /* segments that are full and not yet sealed */
+    uint64_t failures;              /* seals that failed */
 };
 
 struct fb_sources;
