@@ -170,6 +170,25 @@ static struct fetch *find_usable_locked(struct fb_cache *cache, const struct fet
     return f;
 }
 
+/* What the reader did not find has come since, while it waited for a buffer as a rule: a fetch
+ * leaves the table only after its bytes have their place. On a medium it is fetched again, since
+ * the reader has no buffer for that, or has just seen the medium fail. */
+static bool came_meanwhile(struct fb_cache *cache, struct fb_piece *piece)
+{
+    uint64_t key = fb_item_key(piece->read->file, piece->block);
+
+    if (piece->read->alone || fb_store_pin(cache->store, key, &piece->pin) == FB_STORE_MISS)
+        return false;
+    if (!piece->pin.from_memory || piece->pin.length != piece->item_length) {
+        fb_store_unpin(cache->store, &piece->pin);
+        return false;
+    }
+    piece->pinned = true;
+    piece->data = piece->pin.data + piece->offset;
+    piece->outcome = FB_ACCESS_MEMORY;
+    return true;
+}
+
 /* Takes `buffer` over. The caller pumps when it has no more to add. */
 void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
 {
@@ -186,7 +205,9 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
     fb_list_init(&gone);
     fb_mutex_lock(&cache->fetch_lock);
     f = find_usable_locked(cache, fresh, &gone);
-    if (!f) {
+    if (!f && came_meanwhile(cache, piece)) {
+        answered = true;
+    } else if (!f) {
         f = fresh;
         fresh = NULL;
         piece->outcome = FB_ACCESS_FETCHED;
@@ -197,13 +218,13 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
         f->park = f->park && piece->read->early;
         f->patient = f->patient && piece->read->early;
     }
-    answered = f->state == FETCH_ANSWERED || f->state == FETCH_PARKED;
-    if (answered) {
+    if (f && (f->state == FETCH_ANSWERED || f->state == FETCH_PARKED)) {
+        answered = true;
         take_bytes(piece, f);
         /* Read to its end, it has served. */
         if (f->state == FETCH_PARKED && !f->park && piece->offset + piece->length == f->length)
             unpark_locked(f, &gone);
-    } else {
+    } else if (f) {
         fb_list_push_back(&f->waiters, &piece->link);
     }
     fb_mutex_unlock(&cache->fetch_lock);

@@ -177,14 +177,15 @@ static void one_fetch_however_many_wait(void **state)
     let_go(f, file);
 }
 
-/* Far more bytes wanted at once than there are buffers: all are served, nobody waits in a circle.
- */
+/* Far more bytes wanted at once than there are buffers: all are served, nobody waits in a circle,
+ * and what has come while somebody waited is not fetched again. */
 static void more_readers_than_buffers(void **state)
 {
     struct fixture *f = *state;
     struct reader readers[128];
     uint32_t file;
 
+    f->config.memory_bytes = 256 * MIB;
     open_cache(f);
     file = look_up(f, "large");
     fb_source_fault_set(f->fault, &(struct fb_fault_config){.latency_ns = 2 * FB_NS_PER_MS});
@@ -198,6 +199,7 @@ static void more_readers_than_buffers(void **state)
     run_readers(readers, FB_ARRAY_SIZE(readers));
     for (unsigned i = 0; i < FB_ARRAY_SIZE(readers); i++)
         assert_int_equal(readers[i].result, MIB);
+    assert_true(metric(f, FB_CM_FETCH_BYTES) <= 40 * MIB);
     let_go(f, file);
 }
 
