@@ -6,8 +6,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/crash.h"
@@ -27,6 +30,7 @@
 #define USERS_GRACE_NS (12 * FB_NS_PER_S) /* opening a source may take ten */
 /* What memory holds goes down in 20 s; a disk that has not taken the rest by then hangs. */
 #define CLOSE_GRACE_NS  (60 * FB_NS_PER_S)
+#define FILES_MAX       (1 << 20)
 #define LOG_GRACE_NS    (5 * FB_NS_PER_S)
 #define STOP_RETRY_MS   100
 #define EVICT_NAME_SIZE 32
@@ -515,6 +519,25 @@ static bool stop(struct fb_daemon *d)
     return fb_control_stop(d->control);
 }
 
+/* A thread that a hung disk holds cannot be killed once its server has the request, and keeps open
+ * what the process has open. So whoever waits for our end (`umount`, programs under the preload
+ * library) is told now. Files are not looked at: they may lie on that disk. */
+static void hang_up(void)
+{
+    struct rlimit limit;
+    int most = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < FILES_MAX
+                   ? (int)limit.rlim_cur
+                   : FILES_MAX;
+
+    for (int fd = STDERR_FILENO + 1; fd < most; fd++) {
+        int type;
+        socklen_t size = sizeof type;
+
+        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0)
+            shutdown(fd, SHUT_RDWR);
+    }
+}
+
 static void daemon_free(struct fb_daemon *d)
 {
     fb_closep(&d->signal_fd);
@@ -560,6 +583,7 @@ int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
         run(d);
     if (!stop(d)) {
         (void)fb_log_flush(fb_now_ns() + LOG_GRACE_NS);
+        hang_up();
         return fb_error_set(err, FB_DAEMON_STUCK, "the daemon could not end cleanly");
     }
     if (rc == 0)

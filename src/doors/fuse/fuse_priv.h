@@ -524,8 +524,9 @@ void fb_shed(struct fb_mount *mount, bool hard);
 
 FB_MUST_CHECK int fb_session_open(struct fb_mount *mount, struct fb_error *err);
 FB_MUST_CHECK int fb_session_start(struct fb_mount *mount, struct fb_error *err);
-/* Ends the threads that take requests in, also when the kernel still has some to send. */
-void fb_session_join(struct fb_mount *mount);
+/* Ends the threads that take requests in, also when the kernel still has some to send. False: one
+ * hangs, and will come back to the mount. */
+FB_MUST_CHECK bool fb_session_join(struct fb_mount *mount);
 /* Closes the connection; the kernel fails whatever still waits. */
 void fb_session_close(struct fb_mount *mount);
 

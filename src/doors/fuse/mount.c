@@ -174,8 +174,7 @@ static int wind_down(struct fb_mount *mount)
     /* Release: partner of the threads' look at it when they leave. */
     atomic_store_explicit(&mount->stopping, true, memory_order_release);
     fb_notifier_stop(mount->notifier);
-    fb_session_join(mount);
-    idle = wait_for_requests(mount);
+    idle = fb_session_join(mount) && wait_for_requests(mount);
     if (idle) {
         fb_dirs_close(mount);
         fb_handles_close(mount);

@@ -31,6 +31,7 @@ static_assert(FB_READ_MAX == 1048576, "MAX_READ_OPTION says so");
 #define LINGER_NS          (100 * FB_NS_PER_US)
 #define LINGER_PENALTY_MAX 1023u                /* a power of two less one */
 #define LEAVE_WAIT_NS      (500 * FB_NS_PER_MS) /* for threads to see the unmount by themselves */
+#define THREADS_WAIT_NS    (30 * FB_NS_PER_S)   /* for them to end, told to */
 
 static const struct fuse_lowlevel_ops operations = {
     .init = fb_op_init,
@@ -392,22 +393,34 @@ int fb_session_start(struct fb_mount *mount, struct fb_error *err)
     return 0;
 }
 
-void fb_session_join(struct fb_mount *mount)
+static bool wait_for_threads(struct fb_mount *mount, int64_t until_ns)
 {
-    int64_t until_ns = fb_now_ns() + LEAVE_WAIT_NS;
+    while (atomic_load_explicit(&mount->running, memory_order_acquire) > 0) {
+        if (fb_now_ns() > until_ns)
+            return false;
+        fb_sleep_ns(POLL_NS);
+    }
+    return true;
+}
+
+bool fb_session_join(struct fb_mount *mount)
+{
+    int64_t now_ns = fb_now_ns();
 
     fb_lone_close(mount);
     /* Unmounted, they end by themselves. */
-    while (atomic_load_explicit(&mount->running, memory_order_acquire) > 0 &&
-           fb_now_ns() < until_ns)
-        fb_sleep_ns(POLL_NS);
-    for (unsigned i = 0; i < mount->thread_count; i++) {
-        pthread_cancel(mount->threads[i]);
+    if (!wait_for_threads(mount, now_ns + LEAVE_WAIT_NS))
+        for (unsigned i = 0; i < mount->thread_count; i++)
+            pthread_cancel(mount->threads[i]);
+    /* But not one that waits for a disk of the cache which hangs. */
+    if (!wait_for_threads(mount, now_ns + THREADS_WAIT_NS))
+        return false;
+    for (unsigned i = 0; i < mount->thread_count; i++)
         pthread_join(mount->threads[i], NULL);
-    }
     mount->thread_count = 0;
     fb_early_drop(mount);
     fb_crowd_close(mount);
+    return true;
 }
 
 /* libfuse, told to unmount, closes its descriptor and unmounts by path whatever stands there,
