@@ -22,7 +22,9 @@
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
-#define POLL_NS (1 * FB_NS_PER_MS)
+#define POLL_NS       (1 * FB_NS_PER_MS)
+#define BUSY_TRIES    20
+#define BUSY_PAUSE_NS (50 * FB_NS_PER_MS)
 
 static void retired(void *arg, uint32_t file)
 {
@@ -218,6 +220,19 @@ int fb_mount_start(struct fb_cache *cache, struct fb_source *source,
     return 0;
 }
 
+/* Whoever merely looks at the mount at this moment (`df`, the start of another daemon) makes it
+ * busy, too; programs that use it do so for longer. */
+static int remove_unused(const char *mountpoint)
+{
+    int rc = fb_mount_remove(mountpoint, false);
+
+    for (unsigned tries = 0; rc == -EBUSY && tries < BUSY_TRIES; tries++) {
+        fb_sleep_ns(BUSY_PAUSE_NS);
+        rc = fb_mount_remove(mountpoint, false);
+    }
+    return rc;
+}
+
 int fb_mount_stop(struct fb_mount *mount, bool force)
 {
     const char *mountpoint = mount->config.mountpoint;
@@ -226,7 +241,7 @@ int fb_mount_stop(struct fb_mount *mount, bool force)
     /* By path, so only while it is ours that stands there. */
     if (fb_mountpoint_is_mounted(mountpoint, mount->dev)) {
         atomic_store_explicit(&mount->stopping, true, memory_order_release);
-        rc = fb_mount_remove(mountpoint, false);
+        rc = remove_unused(mountpoint);
         if (rc == -EBUSY && force)
             rc = fb_mount_remove(mountpoint, true);
         if (rc < 0 && !force) {
