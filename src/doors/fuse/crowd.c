@@ -125,17 +125,8 @@ void fb_crowd_begin(struct fb_mount *mount, uint32_t file, const struct fb_calle
     if (!c)
         return;
     atomic_fetch_add_explicit(&mount->crowd.held, 1, memory_order_relaxed);
-    fb_request_begin(mount);
-    fb_files_ref(mount->files, file, 1);
-    c->read.volume = mount->volume;
-    c->read.caller = *caller;
-    c->read.deadline_ns = 0;
-    c->read.file = file;
-    c->read.offset = 0;
-    c->read.length = FB_READ_MAX;
-    c->read.door = FB_DOOR_FUSE;
+    fb_early_fill(mount, &c->read, file, caller);
     c->read.meanwhile = NULL;
-    c->read.early = true;
     c->read.cancel = &c->interrupted;
     c->read.done = read_done;
     fb_cache_read(&c->read);

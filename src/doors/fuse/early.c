@@ -98,6 +98,21 @@ static void read_done(struct fb_read *read)
         end(mount);
 }
 
+void fb_early_fill(struct fb_mount *mount, struct fb_read *read, uint32_t file,
+                   const struct fb_caller *caller)
+{
+    fb_request_begin(mount);
+    fb_files_ref(mount->files, file, 1);
+    read->volume = mount->volume;
+    read->caller = *caller;
+    read->deadline_ns = 0;
+    read->file = file;
+    read->offset = 0;
+    read->length = FB_READ_MAX;
+    read->door = FB_DOOR_FUSE;
+    read->early = true;
+}
+
 static void read_here(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,
                       struct fb_meanwhile *reply)
 {
@@ -105,17 +120,8 @@ static void read_here(struct fb_mount *mount, uint32_t file, const struct fb_cal
 
     if (!change(e, FB_EARLY_IDLE, FB_EARLY_READING))
         return;
-    fb_request_begin(mount);
-    fb_files_ref(mount->files, file, 1);
-    e->read.volume = mount->volume;
-    e->read.caller = *caller;
-    e->read.deadline_ns = 0;
-    e->read.file = file;
-    e->read.offset = 0;
-    e->read.length = FB_READ_MAX;
-    e->read.door = FB_DOOR_FUSE;
+    fb_early_fill(mount, &e->read, file, caller);
     e->read.meanwhile = reply;
-    e->read.early = true;
     e->read.cancel = NULL;
     e->read.done = read_done;
     e->read.arg = mount;

@@ -556,6 +556,9 @@ FB_MUST_CHECK bool fb_early_read(struct fb_mount *mount, uint32_t task, uint32_t
                                  const struct fb_wanted *wanted);
 /* Lets go of what was read and not asked for. Any thread. */
 void fb_early_drop(struct fb_mount *mount);
+/* For crowd.c, too: what all early reads have in common, with a request begun and a reference. */
+void fb_early_fill(struct fb_mount *mount, struct fb_read *read, uint32_t file,
+                   const struct fb_caller *caller);
 
 /* ---- crowd.c ---- */
 
