@@ -24,13 +24,16 @@
 #define AGAIN_MAX_NS (640 * FB_NS_PER_S)
 #define QUIET_NS     (200 * FB_NS_PER_MS)
 #define IDLE_NS      (500 * FB_NS_PER_MS)
-#define SHORT_STEP   (UINT64_C(1) << 14) /* seeds: what idle time has for it may be little */
-#define LONG_STEP    (UINT64_C(1) << 18)
+#define STEP_SEEDS   (UINT64_C(1) << 14) /* at first: what idle time has for it may be little */
+#define STEP_MIN     (UINT64_C(1) << 8)
+#define STEP_MAX     (UINT64_C(1) << 18)
+#define SLICE_NS     (4 * FB_NS_PER_MS) /* of processor time for a step: some take far longer */
 #define NICE         10
 #define PATIENCE_NS  (5 * FB_NS_PER_S) /* how long a short search takes idle time alone */
 #define UNWANTED_NS  (5 * FB_NS_PER_S) /* nobody waited for so long: a long search ends */
-#define REST         3                 /* times as long as a step of a long search takes */
-#define REST_MAX_NS  (50 * FB_NS_PER_MS)
+#define REST         3                 /* times what a step of a long search takes */
+#define REST_MAX_NS  FB_NS_PER_S
+#define WALK_SHARE   4 /* of what plans may take: the table of a search */
 #define FAILED_MAX   16u
 #define KNOWN_MAX    8u
 
@@ -77,6 +80,7 @@ struct fb_seeds {
 
     bool may_idle;    /* the thread's, as the rest: it can come back from idle time */
     int64_t hurry_ns; /* from then on it competes */
+    uint64_t step;    /* seeds */
     struct failed failed[FAILED_MAX];
     unsigned failed_at;
     struct known known[KNOWN_MAX];
@@ -218,6 +222,7 @@ static struct fb_seed_search *search_new(const struct dataset *d, uint64_t limit
                                     .any_worker = limit > FB_SEED_SMALL,
                                     .level = fb_scan_best()};
 
+    config.walk_bytes = fb_epochs_bytes(d->seeds->cache->config.memory_bytes) / WALK_SHARE;
     for (unsigned o = 0; o < d->orders; o++)
         config.counts[o] = fb_names_count(d->names[o]);
     return fb_seed_search_new(&config);
@@ -241,9 +246,18 @@ static int feed(const struct dataset *d, struct fb_seed_search *search, const ch
     return fb_seed_search_feed(search, files);
 }
 
-/* A long search is for those who wait, and takes time from those who do not. */
-static int may_go_on(struct fb_seeds *s, uint64_t limit)
+/* Whether a plan was told meanwhile. */
+static bool is_told(const struct dataset *d, const struct taken *t)
 {
+    return t->count > 0 &&
+           fb_epochs_told(d->seeds->cache->epochs, d->source, t->paths[0], strlen(t->paths[0]));
+}
+
+/* A long search is for those who wait, and takes time from those who do not. */
+static int may_go_on(const struct dataset *d, const struct taken *t, uint64_t limit)
+{
+    struct fb_seeds *s = d->seeds;
+
     /* Relaxed: seen soon enough. */
     if (atomic_load_explicit(&s->stop, memory_order_relaxed))
         return -ESHUTDOWN;
@@ -251,7 +265,7 @@ static int may_go_on(struct fb_seeds *s, uint64_t limit)
         fb_now_coarse_ns() - atomic_load_explicit(&s->waited_ns, memory_order_relaxed) >
             UNWANTED_NS)
         return -ECANCELED;
-    return 0;
+    return is_told(d, t) ? -ECANCELED : 0;
 }
 
 /* ---- idle time ---- */
@@ -291,17 +305,32 @@ static void compete(struct fb_seeds *s, bool may)
         (void)set_idle(!may);
 }
 
-static void rest_of_step(struct fb_seeds *s, uint64_t limit, int64_t start_ns)
+static int64_t cpu_ns(void)
 {
-    int64_t now_ns = fb_now_ns();
+    return fb_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* A seed's price depends on the pass, the data set and the processor. */
+static void fit_step(struct fb_seeds *s, int64_t spent_ns)
+{
+    if (spent_ns > SLICE_NS)
+        s->step = fb_max_u64(s->step / 2, STEP_MIN);
+    else if (spent_ns < SLICE_NS / 4)
+        s->step = fb_min_u64(s->step * 2, STEP_MAX);
+}
+
+/* `spent_ns`: processor time of the step. A long search has a quarter of a processor at most. */
+static void rest_of_step(struct fb_seeds *s, uint64_t limit, int64_t spent_ns)
+{
+    uint64_t rest_ns = fb_min_u64((uint64_t)spent_ns, REST_MAX_NS / REST);
 
     if (limit > FB_SEED_SMALL) {
-        fb_sleep_ns((int64_t)fb_min_u64((uint64_t)(REST * (now_ns - start_ns)), REST_MAX_NS));
-    } else if (now_ns > s->hurry_ns) {
+        fb_sleep_ns((int64_t)(REST * rest_ns));
+    } else if (fb_now_ns() > s->hurry_ns) {
         s->hurry_ns = FB_NEVER_NS;
         compete(s, true);
     } else if (!s->may_idle && s->hurry_ns != FB_NEVER_NS) {
-        fb_sleep_ns((int64_t)fb_min_u64((uint64_t)(now_ns - start_ns), REST_MAX_NS));
+        fb_sleep_ns((int64_t)rest_ns);
     }
 }
 
@@ -311,21 +340,23 @@ static bool understand(struct dataset *d, const struct taken *t, const struct fb
                        uint64_t limit, struct fb_seed_belief *ret_belief)
 {
     struct fb_seed_search *search = search_new(d, limit);
-    uint64_t step = limit > FB_SEED_SMALL ? LONG_STEP : SHORT_STEP;
     bool found = false;
     int rc = search ? 0 : -ENOMEM;
 
+    d->seeds->step = STEP_SEEDS;
     if (rc == 0 && last)
         fb_seed_search_restart(search, last);
     for (uint32_t i = 0; rc >= 0 && i < t->count; i++) {
         rc = feed(d, search, t->paths[i]);
         while (rc >= 0 && fb_seed_search_state(search) == FB_SEED_SEARCH) {
-            int64_t start_ns = fb_now_ns();
+            int64_t spent_ns = -cpu_ns();
 
-            rc = may_go_on(d->seeds, limit);
+            rc = may_go_on(d, t, limit);
             if (rc == 0)
-                rc = fb_seed_search_step(search, step);
-            rest_of_step(d->seeds, limit, start_ns);
+                rc = fb_seed_search_step(search, d->seeds->step);
+            spent_ns += cpu_ns();
+            fit_step(d->seeds, spent_ns);
+            rest_of_step(d->seeds, limit, spent_ns);
         }
     }
     if (rc >= 0 && fb_seed_search_state(search) == FB_SEED_BELIEVED) {
@@ -590,7 +621,7 @@ static void search(struct fb_seeds *s, struct dataset *d)
     if (rc == 0 && crowd->count > 0) {
         note_known(s, d, &crowd->beliefs[0]);
         plan_all(d, crowd);
-    } else {
+    } else if (count == 0 || !is_told(d, &taken[0])) {
         note_failure(s, d);
     }
     for (unsigned i = 0; i < count; i++)

@@ -67,13 +67,12 @@ static uint64_t owned_word(uint16_t source, const char *dir, size_t len)
     return fb_hash64_seed(dir, len, source) << OWNED_BITS | (len + 1);
 }
 
-bool fb_epochs_own(const struct fb_epochs *e, uint16_t source, const char *path, size_t len)
+static bool is_below_one(const _Atomic uint64_t *words, uint16_t source, const char *path,
+                         size_t len)
 {
-    /* Relaxed: a plan comes and goes at some moment. */
-    if (!e || atomic_load_explicit(&e->count, memory_order_relaxed) == 0)
-        return false;
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
-        uint64_t word = atomic_load_explicit(&e->owned[i], memory_order_relaxed);
+        /* Relaxed: a plan comes and goes at some moment. */
+        uint64_t word = atomic_load_explicit(&words[i], memory_order_relaxed);
         size_t dir_len = (word & OWNED_MASK) - 1;
 
         if (word != 0 && len > dir_len && (dir_len == 0 || path[dir_len] == '/') &&
@@ -83,14 +82,28 @@ bool fb_epochs_own(const struct fb_epochs *e, uint16_t source, const char *path,
     return false;
 }
 
+bool fb_epochs_own(const struct fb_epochs *e, uint16_t source, const char *path, size_t len)
+{
+    return e && atomic_load_explicit(&e->count, memory_order_relaxed) > 0 &&
+           is_below_one(e->owned, source, path, len);
+}
+
+bool fb_epochs_told(const struct fb_epochs *e, uint16_t source, const char *path, size_t len)
+{
+    return e && atomic_load_explicit(&e->count, memory_order_relaxed) > 0 &&
+           is_below_one(e->told, source, path, len);
+}
+
 static void set_owned(struct fb_epochs *e, struct fb_planned *const *plans, int64_t now_ns)
 {
     for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
         const struct fb_planned *p = plans[i];
         bool owns = p && !p->ended && now_ns - fb_planned_used_ns(p) < OWNED_NS;
 
-        atomic_store_explicit(&e->owned[i], owns ? owned_word(p->source, p->dir, p->dir_len) : 0,
-                              memory_order_relaxed);
+        uint64_t word = owns ? owned_word(p->source, p->dir, p->dir_len) : 0;
+
+        atomic_store_explicit(&e->owned[i], word, memory_order_relaxed);
+        atomic_store_explicit(&e->told[i], owns && !p->found ? word : 0, memory_order_relaxed);
     }
 }
 

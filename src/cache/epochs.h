@@ -55,6 +55,9 @@ bool fb_epochs_foretell(const struct fb_epochs *epochs, uint16_t source);
  * lately. What is kept of it is the plan's affair, and no stream's. Now and then it is not. */
 bool fb_epochs_own(const struct fb_epochs *epochs, uint16_t source, const char *path, size_t len);
 
+/* The same of a plan that somebody has told: there is nothing to search for. */
+bool fb_epochs_told(const struct fb_epochs *epochs, uint16_t source, const char *path, size_t len);
+
 /* A volume has come: there may be plans for it from before a restart. */
 void fb_epochs_attached(struct fb_epochs *epochs);
 

@@ -77,6 +77,7 @@ struct fb_epochs {
     _Atomic bool followed;     /* some of them are read just now */
     _Atomic uint64_t foretold; /* a bit for each of their sources, by its number modulo 64 */
     _Atomic uint64_t owned[FB_PLANS_MAX]; /* directories of those read lately: hash, length + 1 */
+    _Atomic uint64_t told[FB_PLANS_MAX];  /* of them, those that somebody has told */
 
     struct fb_mutex lock; /* FB_RANK_EPOCHS: guards what is below */
     struct fb_cond cond;

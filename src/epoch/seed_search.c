@@ -328,6 +328,16 @@ static bool is_twin(const struct fb_seed_search *s, unsigned order)
     return false;
 }
 
+/* Positions that a pass looks at, as far as its table may go; a chunk more at both ends. */
+static uint32_t walk_steps(const struct fb_seed_search *s, const struct pass *pass)
+{
+    uint64_t room = s->config.walk_bytes / sizeof(struct fb_walk_step);
+
+    if (s->config.walk_bytes == 0)
+        return pass->steps;
+    return (uint32_t)fb_min_u64(pass->steps, room - fb_min_u64(room, 2 * FB_WALK_CHUNK));
+}
+
 /* Nothing to be found in this order, or not by this pass. What swaps leave at a later place are
  * files whose own place was before it: a displaced first access of rank r is a file below r. */
 static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
@@ -335,8 +345,8 @@ static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
     return s->is_out[s->order] || (pass->is_rare && s->files[s->order][0] >= RANKS) ||
            (pass->is_long && s->config.seed_limit <= FB_SEED_SMALL) ||
            (pass->is_beyond && s->order >= FB_SEED_USUAL) ||
-           (pass->steps > 0 &&
-            (!s->config.any_worker || s->config.counts[s->order] <= pass->low)) ||
+           (pass->steps > 0 && (!s->config.any_worker || s->config.counts[s->order] <= pass->low ||
+                                walk_steps(s, pass) <= pass->low)) ||
            is_twin(s, s->order);
 }
 
@@ -345,7 +355,7 @@ static bool is_idle(const struct fb_seed_search *s, const struct pass *pass)
 static int begin_walk(struct fb_seed_search *s, const struct pass *pass)
 {
     uint32_t n = s->config.counts[s->order];
-    int rc = fb_walk_open(&s->walk, n, pass->steps, pass->family == LOADER ? 2 : 0);
+    int rc = fb_walk_open(&s->walk, n, walk_steps(s, pass), pass->family == LOADER ? 2 : 0);
 
     s->walk.apart =
         pass->family == DIRECT ? (uint32_t)fb_min_u64(FB_SEED_RANK_MAX, n / FB_SEED_ENOUGH) : 1;

@@ -83,6 +83,7 @@ struct fb_seed_config {
     uint64_t seed_limit;             /* 0: FB_SEED_SMALL */
     bool any_worker;                 /* the process may be another worker than the first */
     enum fb_scan_level level;
+    uint64_t walk_bytes; /* for the table of seed_walk.h, at most: it looks less far. 0: no limit */
 };
 
 struct fb_seed_search;

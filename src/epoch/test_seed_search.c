@@ -4,6 +4,7 @@
 #include "base/rand.h"
 #include "core/mem.h"
 #include "epoch/seed_search.h"
+#include "epoch/seed_walk.h"
 
 #define STEP 100000
 #define NONE FB_SEED_NO_FILE
@@ -358,13 +359,15 @@ static void test_last(void **state)
 
 /* A worker that is not the first, and nothing known of another: by accesses in a first batch, from
  * the middle of the epoch to its end. */
-static void check_alone(struct fb_shuffle_spec spec, struct fb_split split, uint32_t worker)
+static void check_alone(struct fb_shuffle_spec spec, struct fb_split split, uint32_t worker,
+                        uint64_t walk_bytes, bool is_found)
 {
     struct fb_seed_config config = {.order_count = 2,
                                     .counts = {spec.count, spec.count},
                                     .level = fb_scan_best(),
                                     .seed_limit = 3000,
-                                    .any_worker = true};
+                                    .any_worker = true,
+                                    .walk_bytes = walk_bytes};
     struct fb_seed_search *s = fb_seed_search_new(&config);
     const struct fb_seed_belief *b;
     struct reader r;
@@ -377,6 +380,12 @@ static void check_alone(struct fb_shuffle_spec spec, struct fb_split split, uint
         assert_int_not_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
         assert_int_equal(fb_seed_search_feed(s, (uint32_t[]){spec.count - 1 - file, file}), 0);
         search_to_end(s);
+    }
+    if (!is_found) {
+        assert_int_equal(fb_seed_search_state(s), FB_SEED_NONE);
+        free(r.order);
+        fb_seed_search_free(s);
+        return;
     }
     assert_int_equal(fb_seed_search_state(s), FB_SEED_BELIEVED);
     b = fb_seed_search_belief(s);
@@ -403,17 +412,28 @@ static void test_alone(void **state)
     struct fb_split split = {.world = 8, .rank = 5, .batch = 64, .workers = 4};
 
     (void)state;
-    check_alone(spec, split, 1);
-    check_alone(spec, split, 3);
+    check_alone(spec, split, 1, 0, true);
+    check_alone(spec, split, 3, 0, true);
     spec.seed = 2500;
-    check_alone(spec, split, 2);
+    check_alone(spec, split, 2, 0, true);
     split = (struct fb_split){.world = 1, .batch = 300, .workers = 16};
-    check_alone(spec, split, 15);
+    check_alone(spec, split, 15, 0, true);
     spec.sampler = fb_sampler_find("torch-random");
     split.batch = 32;
-    check_alone(spec, split, 7);
+    check_alone(spec, split, 7, 0, true);
     spec.generator = FB_TORCH_LOADER;
-    check_alone(spec, split, 1);
+    check_alone(spec, split, 1, 0, true);
+}
+
+/* It looks as far as its table may go: worker 15 begins at 15 * 300. */
+static void test_little_memory(void **state)
+{
+    struct fb_shuffle_spec spec = distributed(42, 20011);
+    struct fb_split split = {.world = 1, .batch = 300, .workers = 16};
+
+    (void)state;
+    check_alone(spec, split, 15, 5000 * sizeof(struct fb_walk_step), true);
+    check_alone(spec, split, 15, 4000 * sizeof(struct fb_walk_step), false);
 }
 
 /* Nobody asked for it: it costs nothing. */
@@ -465,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_contradiction), cmocka_unit_test(test_last),
         cmocka_unit_test(test_liked),         cmocka_unit_test(test_nothing_there),
         cmocka_unit_test(test_alone),         cmocka_unit_test(test_not_alone),
+        cmocka_unit_test(test_little_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
