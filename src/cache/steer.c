@@ -620,7 +620,10 @@ static void fill(struct fb_steer *steer, struct fb_steer_stream *s,
         return;
     }
     if (view->due > 0) {
-        if (fb_fill_turns(filler, s->source, path, (uint32_t)(s - steer->streams)))
+        /* Where all of it is here none makes way, and to look for what is due is to ask the source
+         * for every file. */
+        if (held < view->told_bytes &&
+            fb_fill_turns(filler, s->source, path, (uint32_t)(s - steer->streams)))
             s->fill_ns = now_ns + TURNS_EVERY_NS;
         return;
     }
