@@ -322,12 +322,21 @@ uint64_t fb_names_memory(const struct fb_names *n)
 
 /* ---- by number ---- */
 
-/* The last run that begins at or before the file. */
+/* The last run that begins at or before the file. Runs are much alike in length, as a rule: it is
+ * looked for from where it would be then, in steps that grow. */
 static const struct run *run_of(const struct fb_names *n, uint32_t file)
 {
-    size_t low = 0;
-    size_t high = n->runs.count;
+    size_t low = (uint64_t)file * n->runs.count / n->offsets.count;
+    size_t high = low + 1;
 
+    for (size_t step = 1; low > 0 && runs(n)[low].first > file; step *= 2) {
+        high = low;
+        low -= fb_min_u64(low, step);
+    }
+    for (size_t step = 1; high < n->runs.count && runs(n)[high].first <= file; step *= 2) {
+        low = high;
+        high = fb_min_u64(n->runs.count, high + step);
+    }
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 
