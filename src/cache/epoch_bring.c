@@ -303,6 +303,12 @@ uint64_t fb_epochs_room(const struct fb_cache *cache)
     return cache->budget.dram_bytes / (fb_store_tiers(cache->store) > 1 ? 2 : 4);
 }
 
+static uint64_t way_bytes(const struct fb_cache *cache)
+{
+    return fb_max_u64(cache->budget.dram_bytes / WAY_SHARE,
+                      2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+}
+
 /* What stays takes nothing from others, nor all of the way through. */
 static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64_t unread)
 {
@@ -310,8 +316,7 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
     uint64_t ours = fb_place_kept(cache) + unread * fb_planned_mean_bytes(p);
-    uint64_t way =
-        fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+    uint64_t way = way_bytes(cache);
 
     if (fb_epoch_log_buckets(p) > 0)
         way = fb_max_u64(way, fb_epochs_room(cache));
@@ -399,6 +404,36 @@ static void make_room(struct fb_epochs *e, const struct fb_planned *p)
         fb_place_clear(e->cache, want, is_due, e);
 }
 
+static bool is_planned(void *arg, uint32_t file)
+{
+    const struct fb_epochs *e = arg;
+    struct fb_version version;
+    char path[FB_PATH_MAX];
+    uint32_t number;
+    size_t len;
+
+    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+        const struct fb_planned *p = e->working[i];
+
+        if (p && !p->ended &&
+            fb_files_peek(e->cache->files, file, p->source, path, &len, &version) &&
+            fb_planned_number(p, path, len, &number))
+            return true;
+    }
+    return false;
+}
+
+/* A job's first accesses come before its plan, and often after another job's: without this all of
+ * DRAM would be others', and every plan would begin with nothing kept. */
+static void take_over(struct fb_epochs *e, struct fb_planned *p)
+{
+    uint64_t dram = e->cache->budget.dram_bytes;
+
+    p->has_begun = true;
+    if (!e->log)
+        fb_place_adopt(e->cache, dram - fb_min_u64(dram, way_bytes(e->cache)), is_planned, e);
+}
+
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
 {
     struct fb_volume *volume = fb_volume_hold_any(e->cache, p->source);
@@ -407,6 +442,8 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
 
     if (!volume)
         return;
+    if (!p->has_begun)
+        take_over(e, p);
     set_rate(p, fb_now_ns());
     window = window_of(e, p, share);
     atomic_store_explicit(&p->window, window, memory_order_relaxed);

@@ -221,15 +221,13 @@ static enum fb_follow_fate follow(struct fb_epochs *e, struct fb_planned *p,
 
 /* What was read to its end is of no more use in DRAM, until its next turn. */
 static void leave(struct fb_epochs *e, struct fb_planned *p, const struct fb_access *access,
-                  uint32_t number)
+                  const char *path, uint32_t number)
 {
     struct fb_cache *cache = e->cache;
     uint32_t file;
-    char path[FB_PATH_MAX];
 
     if ((uint64_t)access->offset + access->length < access->item_length ||
-        !fb_follow_is_read(p->follow, number) || fb_follow_is_wanted(p->follow, number) ||
-        !fb_planned_path(p, number, path))
+        !fb_follow_is_read(p->follow, number) || fb_follow_is_wanted(p->follow, number))
         return;
     /* The file may have changed since; then there is nothing of it to find. */
     file = fb_files_find(cache->files, p->source, path);
@@ -261,7 +259,7 @@ static void take_access(struct fb_epochs *e, struct fb_planned *const *plans,
         told = told || !p->found;
         fate = begins(access) ? follow(e, p, access, number) : FB_FOLLOW_AGAIN;
         if (fate != FB_FOLLOW_STRANGE)
-            leave(e, p, access, number);
+            leave(e, p, access, path, number);
     }
     /* Also what is foretold: who strays later is understood by what he has read from the first. */
     if (!told && begins(access))

@@ -34,6 +34,7 @@ struct fb_planned {
     uint64_t first_epoch;
     bool found;
     bool ended;
+    bool has_begun; /* what DRAM had of its files counts as kept */
     struct fb_names *names;
     struct fb_follow *follow;
     struct fb_follow_stats stats; /* under the lock, as the next */

@@ -322,10 +322,78 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, b
     if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false) &&
         needs_dram(cache, key, kept_bytes, where.lane, &where.below))
         return;
-    if (copies && where.below &&
-        (where.lane == FB_STORE_COPY || keep_in_dram(cache, key, kept_bytes, FB_STORE_COPY)))
+    /* A copy that is there already would leave a hole among the others. */
+    if (where.below && (where.lane == FB_STORE_COPY ||
+                        (copies && keep_in_dram(cache, key, kept_bytes, FB_STORE_COPY))))
         return;
     fb_store_drop_dram(cache->store, key);
+}
+
+/* ---- a plan comes ---- */
+
+/* Items of a segment of DRAM: how many were looked at, are of plans, and have a place below. */
+struct belonging {
+    struct fb_cache *cache;
+    fb_place_planned_fn *is_planned;
+    void *arg;
+    unsigned items, planned, below;
+};
+
+static void whose(void *arg, uint64_t key, uint32_t length, const struct fb_use *use)
+{
+    struct belonging *b = arg;
+    struct fb_whereabouts where;
+
+    (void)length;
+    (void)use;
+    b->items++;
+    if (!b->is_planned(b->arg, (uint32_t)(key >> 32)))
+        return;
+    fb_store_where(b->cache->store, key, &where);
+    b->planned++;
+    b->below += where.below;
+}
+
+static int fuller(const void *a, const void *b)
+{
+    const struct fb_segment_info *x = a, *y = b;
+
+    return (x->live_bytes < y->live_bytes) - (x->live_bytes > y->live_bytes);
+}
+
+static bool is_kept(const struct fb_segment_info *info)
+{
+    return info->lane == FB_STORE_PLAN || info->lane == FB_STORE_COPY;
+}
+
+void fb_place_adopt(struct fb_cache *cache, uint64_t most_bytes, fb_place_planned_fn *is_planned,
+                    void *arg)
+{
+    struct fb_tier_place *p = &cache->places[0];
+    uint64_t least = cache->budget.dram_segment_bytes / 4 * 3;
+    uint32_t count;
+
+    if (!has_dram(cache))
+        return;
+    fb_mutex_lock(&cache->admit_lock);
+    count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
+    qsort(p->infos, count, sizeof *p->infos, fuller);
+    for (uint32_t i = 0; i < count; i++) {
+        struct belonging b = {.cache = cache, .is_planned = is_planned, .arg = arg};
+        const struct fb_segment_info *info = &p->infos[i];
+        bool planned;
+
+        if (fb_store_visit(cache->store, info->no, SAMPLE, whose, &b) < 0 || b.items == 0)
+            continue;
+        planned = 2 * b.planned > b.items;
+        if (is_kept(info) && !planned)
+            (void)fb_store_set_lane(cache->store, info->no, FB_STORE_NEW);
+        else if (!is_kept(info) && planned && info->live_bytes >= least &&
+                 fb_place_kept(cache) < most_bytes)
+            (void)fb_store_set_lane(cache->store, info->no,
+                                    b.below == b.planned ? FB_STORE_COPY : FB_STORE_PLAN);
+    }
+    fb_mutex_unlock(&cache->admit_lock);
 }
 
 int fb_place_relocate(struct fb_cache *cache, uint64_t key, uint64_t evictions, uint32_t *ret_bytes)

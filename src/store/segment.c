@@ -301,6 +301,30 @@ uint64_t fb_store_lane_bytes(struct fb_store *store, unsigned tier, enum fb_stor
     return segments * t->segment_bytes;
 }
 
+/* A sealed one. */
+static void set_lane(struct fb_store_tier *t, struct fb_segment *seg, enum fb_store_lane lane)
+    FB_REQUIRES(&t->lock)
+{
+    t->lanes[fb_segment_lane(seg)]--;
+    t->lanes[lane]++;
+    atomic_store_explicit(&seg->lane, lane, memory_order_relaxed);
+}
+
+bool fb_store_set_lane(struct fb_store *store, uint32_t segment, enum fb_store_lane lane)
+{
+    struct fb_segment *seg = &store->segments[segment];
+    struct fb_store_tier *t = fb_segment_tier(store, seg);
+    bool sealed;
+
+    FB_ASSERT(segment < store->segment_count);
+    fb_mutex_lock(&t->lock);
+    sealed = seg->state == FB_SEGMENT_SEALED;
+    if (sealed)
+        set_lane(t, seg, lane);
+    fb_mutex_unlock(&t->lock);
+    return sealed;
+}
+
 void fb_store_end_planned(struct fb_store *store, unsigned tier)
 {
     struct fb_store_tier *t = &store->tiers[tier];
@@ -310,14 +334,10 @@ void fb_store_end_planned(struct fb_store *store, unsigned tier)
     fb_mutex_lock(&t->lock);
     for (uint32_t slot = 0; slot < t->slots; slot++) {
         struct fb_segment *seg = &t->segments[slot];
-
         enum fb_store_lane lane = fb_segment_lane(seg);
 
-        if (seg->state != FB_SEGMENT_SEALED || (lane != FB_STORE_PLAN && lane != FB_STORE_COPY))
-            continue;
-        atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
-        t->lanes[lane]--;
-        t->lanes[FB_STORE_NEW]++;
+        if (seg->state == FB_SEGMENT_SEALED && (lane == FB_STORE_PLAN || lane == FB_STORE_COPY))
+            set_lane(t, seg, FB_STORE_NEW);
     }
     fb_mutex_unlock(&t->lock);
 }

@@ -212,6 +212,9 @@ void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots);
 /* Bytes of the segments of a lane. */
 uint64_t fb_store_lane_bytes(struct fb_store *store, unsigned tier, enum fb_store_lane lane);
 
+/* A sealed segment is of that lane from now on. False: it is not sealed (any more). */
+bool fb_store_set_lane(struct fb_store *store, uint32_t segment, enum fb_store_lane lane);
+
 /* Those of FB_STORE_PLAN and FB_STORE_COPY are like any others from now on, but for those that are
  * just being sealed. */
 void fb_store_end_planned(struct fb_store *store, unsigned tier);
