@@ -28,8 +28,9 @@ struct look {
     uint16_t order[FB_WINDOW_MAX];  /* among orders */
     uint16_t caller[FB_WINDOW_MAX];
     uint16_t
-        before[FB_WINDOW_MAX];  /* the same caller's visit before; the last of anybody if none */
-    int32_t raw[FB_WINDOW_MAX]; /* the step from there, as numbered */
+        before[FB_WINDOW_MAX];   /* the same caller's visit before; the last of anybody if none */
+    int16_t step[FB_WINDOW_MAX]; /* from there, in orders */
+    int32_t raw[FB_WINDOW_MAX];  /* the same as numbered */
     uint32_t n;
     uint32_t items;
     uint32_t orders;
@@ -118,21 +119,25 @@ static uint32_t place_of(uint64_t sorted)
 static void look_at_ranks(struct look *look)
 {
     const struct fb_visits *v = look->visits;
+    uint32_t items = 0, orders = 0;
+    uint8_t shift = v->shift;
+    uint32_t last;
 
     for (uint32_t i = 0; i < look->n; i++)
         look->sorted[i] = (uint64_t)v->entries[i] << 16 | i;
     sort_u64(look->sorted, look->n);
-    look->items = look->orders = 1;
+    last = entry_of(look->sorted[0]);
     for (uint32_t i = 0; i < look->n; i++) {
-        if (i > 0) {
-            uint32_t entry = entry_of(look->sorted[i]), last = entry_of(look->sorted[i - 1]);
+        uint32_t entry = entry_of(look->sorted[i]), at = place_of(look->sorted[i]);
 
-            look->items += entry != last;
-            look->orders += entry >> v->shift != last >> v->shift;
-        }
-        look->rank[place_of(look->sorted[i])] = (uint16_t)(look->items - 1);
-        look->order[place_of(look->sorted[i])] = (uint16_t)(look->orders - 1);
+        items += entry != last;
+        orders += entry >> shift != last >> shift;
+        last = entry;
+        look->rank[at] = (uint16_t)items;
+        look->order[at] = (uint16_t)orders;
     }
+    look->items = items + 1;
+    look->orders = orders + 1;
 }
 
 static void look_at_callers(struct look *look)
@@ -147,29 +152,30 @@ static void look_at_callers(struct look *look)
         look->caller[i] = known ? look->caller[i - v->back[i]] : (uint16_t)look->callers++;
         before = known ? i - v->back[i] : i ? i - 1 : 0;
         look->before[i] = (uint16_t)before;
+        look->step[i] = (int16_t)(look->order[i] - look->order[before]);
         look->raw[i] = (int32_t)((v->entries[i] >> v->shift) - (v->entries[before] >> v->shift));
     }
 }
 
 /* ---- steps ---- */
 
-/* The step forward that holds a majority, if one does (Boyer and Moore), and how often it is. */
+/* The step forward that holds a majority, if one does (Boyer and Moore), and how often it is. Which
+ * way a step goes cannot be foretold where they are random, so there are no branches. */
 static uint32_t commonest_step(const struct look *look, int32_t *ret_step)
 {
-    int32_t best = 0;
-    uint32_t votes = 0, count = 0;
+    int32_t forward[FB_WINDOW_MAX], best = 0;
+    uint32_t n = 0, votes = 0, count = 0;
 
     for (uint32_t i = 1; i < look->n; i++) {
-        int32_t step = look->raw[i];
-
-        if (step <= 0)
-            continue;
-        if (votes == 0)
-            best = step;
-        votes += step == best ? 1U : -1U;
+        forward[n] = look->raw[i];
+        n += look->raw[i] > 0;
     }
-    for (uint32_t i = 1; i < look->n; i++)
-        count += best && look->raw[i] == best;
+    for (uint32_t i = 0; i < n; i++) {
+        best = votes == 0 ? forward[i] : best;
+        votes += forward[i] == best ? 1U : -1U;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        count += forward[i] == best;
     *ret_step = best;
     return count;
 }
@@ -198,7 +204,7 @@ struct steps {
     uint32_t all;
     uint32_t on; /* short and forward, or of the commonest length */
     uint32_t near;
-    int64_t drift; /* sum of the short ones */
+    int32_t drift; /* sum of the short ones */
 };
 
 static struct steps count_steps(const struct look *look, int32_t stride)
@@ -208,16 +214,13 @@ static struct steps count_steps(const struct look *look, int32_t stride)
 
     near = near < 1 ? 1 : near > NEAR_MAX ? NEAR_MAX : near;
     for (uint32_t i = 1; i < look->n; i++) {
-        int32_t step = (int32_t)look->order[i] - (int32_t)look->order[look->before[i]];
+        int32_t step = look->step[i];
+        bool moves = step != 0, is_near = moves & (step >= -near) & (step <= near);
 
-        if (step == 0)
-            continue;
-        s.all++;
-        s.on += look->raw[i] == stride || (step > 0 && step <= near);
-        if (step >= -near && step <= near) {
-            s.near++;
-            s.drift += step;
-        }
+        s.all += moves;
+        s.on += moves & ((look->raw[i] == stride) | (is_near & (step > 0)));
+        s.near += is_near;
+        s.drift += is_near ? step : 0;
     }
     return s;
 }
@@ -276,17 +279,19 @@ static struct pairs count_pairs(const struct look *look)
 {
     struct pairs p = {.most = 1};
 
-    for (uint32_t i = 0, end; i < look->n; i = end) {
+    for (uint32_t i = 1, end; i < look->n; i = end + 1) {
         uint32_t k;
 
-        for (end = i + 1;
-             end < look->n && entry_of(look->sorted[end]) == entry_of(look->sorted[i]);)
+        end = i;
+        if (entry_of(look->sorted[i]) != entry_of(look->sorted[i - 1]))
+            continue;
+        while (end < look->n && entry_of(look->sorted[end]) == entry_of(look->sorted[i]))
             end++;
-        k = end - i;
+        k = end - i + 1;
         p.most = k > p.most ? k : p.most;
         p.all += k * (k - 1) / 2;
         p.triples += k > 2 ? k * (k - 1) * (k - 2) / 6 : 0;
-        for (uint32_t a = i; a < end; a++)
+        for (uint32_t a = i - 1; a < end; a++)
             for (uint32_t b = a + 1; b < end; b++)
                 p.within += look->caller[place_of(look->sorted[a])] ==
                             look->caller[place_of(look->sorted[b])];
@@ -298,14 +303,14 @@ static struct pairs count_pairs(const struct look *look)
 static double share_within(const struct look *look)
 {
     uint16_t visits[FB_WINDOW_MAX];
-    double own = 0;
+    uint64_t own = 0;
 
     memset(visits, 0, look->callers * sizeof *visits);
     for (uint32_t i = 0; i < look->n; i++)
         visits[look->caller[i]]++;
     for (uint32_t c = 0; c < look->callers; c++)
-        own += (double)visits[c] * (visits[c] - 1);
-    return own / ((double)look->n * (look->n - 1));
+        own += (uint32_t)visits[c] * (visits[c] - 1U);
+    return (double)own / ((double)look->n * (look->n - 1));
 }
 
 /* Two jobs that read the same order side by side meet each other, never themselves. Had callers
@@ -458,10 +463,11 @@ static bool gaps_unnumbered(const struct look *look, double alpha, struct fb_ver
     for (uint32_t i = 1; i < look->n; i++) {
         int32_t step = (int32_t)look->rank[i] - look->rank[look->before[i]];
 
-        if (look->order[i] != look->order[look->before[i]]) {
-            steps[step < 0 ? -step : step]++;
-            n++;
-        }
+        uint16_t counts = look->step[i] != 0;
+        uint16_t *to = &steps[step < 0 ? -step : step];
+
+        *to = (uint16_t)(*to + counts);
+        n += counts;
     }
     m = count_pairs_apart(look, pairs);
     verdict->statistic = 0;
