@@ -290,6 +290,13 @@ static void locking(void)
     close(b);
 }
 
+/* NOLINTBEGIN(bugprone-reserved-identifier) */
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                const sigset_t *mask, size_t room);
+
+/* NOLINTEND(bugprone-reserved-identifier) */
+
 static void waiting(void)
 {
     struct pollfd p = {.fd = open_data(0), .events = POLLIN};
@@ -301,6 +308,15 @@ static void waiting(void)
     say("poll", poll(&p, 1, 0));
     say("revents", p.revents);
     say_bytes("read", big, read(p.fd, big, 100));
+    close(p.fd);
+    /* What poll() becomes with _FORTIFY_SOURCE. */
+    p.fd = open_data(0);
+    say("poll, checked", __poll_chk(&p, 1, 0, sizeof p));
+    say("revents", p.revents);
+    close(p.fd);
+    p.fd = open_data(0);
+    say("ppoll, checked", __ppoll_chk(&p, 1, &(struct timespec){0}, NULL, sizeof p));
+    say("revents", p.revents);
     close(p.fd);
     p.fd = open_data(0);
     FD_ZERO(&set);

@@ -76,6 +76,13 @@ static struct fb_pl_symbol symbol_ FB_PL_LISTED = {NULL, #name}; \
 (__typeof__(&name))fb_pl_real(&symbol_);                         \
  })
 
+/* One that no handler of signals may call: it need not be looked for before it is needed. */
+#define FB_REAL_LATE(name)                      \
+ ({                                             \
+static struct fb_pl_symbol symbol_ = {NULL, #name}; \
+(__typeof__(&name))fb_pl_real(&symbol_);            \
+ })
+
 /* ---- files ---- */
 
 enum fb_pl_kind {
@@ -281,6 +288,23 @@ int fb_pl_open_there(const char *path, int flags);
 int fb_pl_open(int dir, const char *path, int flags);
 /* After a real open: takes note of writers and directories. Returns fd. */
 int fb_pl_opened_real(int fd, int dir, const char *path, int flags);
+
+/* ---- wrap_stdio.c ---- */
+
+/* For wide characters: the stream itself, or, if it is ours, libc's own in its place. NULL: that
+ * cannot be had, or bytes were read. */
+FILE *fb_pl_wide(FILE *file);
+/* The stream itself, or libc's own that has taken its place. */
+FILE *fb_pl_stream(FILE *file);
+/* After a call: what it has left in libc's own is to be seen in ours. */
+void fb_pl_show_state(FILE *file, const FILE *used);
+
+/* A stream of libc's is about to be read: standard input becomes real (wrap_stdin.c). */
+static inline void fb_pl_about_to_read(const FILE *file)
+{
+    if (fb_unlikely(fb_pl_is_ours(0)) && file == stdin)
+        (void)fb_pl_make_real(0);
+}
 
 /* ---- wrap_read.c ---- */
 

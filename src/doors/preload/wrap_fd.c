@@ -323,12 +323,30 @@ FB_EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout)
     return FB_REAL(poll)(fds, count, timeout);
 }
 
+/* With _FORTIFY_SOURCE. An array that is too short libc treats as it always does. */
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                const sigset_t *mask, size_t room);
+
+FB_EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room)
+{
+    return room / sizeof *fds < count ? FB_REAL(__poll_chk)(fds, count, timeout, room)
+                                      : poll(fds, count, timeout);
+}
+
 FB_EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
                     const sigset_t *mask)
 {
     for (nfds_t i = 0; i < count; i++)
         (void)real_now(fds[i].fd);
     return FB_REAL(ppoll)(fds, count, timeout, mask);
+}
+
+FB_EXPORT int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+                          const sigset_t *mask, size_t room)
+{
+    return room / sizeof *fds < count ? FB_REAL(__ppoll_chk)(fds, count, timeout, mask, room)
+                                      : ppoll(fds, count, timeout, mask);
 }
 
 static void real_set(int count, const fd_set *set)

@@ -5,20 +5,13 @@
  * is done here, and for no other stream.
  */
 #include <stdarg.h>
-#include <wchar.h>
 
 #include "doors/preload/preload_priv.h"
-
-static inline void about_to_read(const FILE *file)
-{
-    if (fb_unlikely(fb_pl_is_ours(0)) && file == stdin)
-        (void)fb_pl_make_real(0);
-}
 
 #define WRAP_READ(type, name, params, args, file) \
  FB_EXPORT type name params                       \
  {                                                \
-  about_to_read(file);                            \
+  fb_pl_about_to_read(file);                      \
   return FB_REAL(name) args;                      \
  }
 
@@ -64,23 +57,6 @@ WRAP_READ(ssize_t, getdelim,
           (line, size, delim, file), file)
 WRAP_READ(ssize_t, __getdelim, (char **line, size_t *size, int delim, FILE *file),
           (line, size, delim, file), file)
-WRAP_READ(wint_t, fgetwc, (FILE * file), (file), file)
-WRAP_READ(wint_t, getwc, (FILE * file), (file), file)
-WRAP_READ(wint_t, getwchar, (void), (), stdin)
-WRAP_READ(wchar_t *, fgetws, (wchar_t *restrict to, int n, FILE *restrict file), (to, n, file),
-          file)
-WRAP_READ(int, fseek, (FILE * file, long offset, int whence), (file, offset, whence), file)
-WRAP_READ(int, fseeko, (FILE * file, off_t offset, int whence), (file, offset, whence), file)
-WRAP_READ(int, fseeko64, (FILE * file, off64_t offset, int whence), (file, offset, whence), file)
-WRAP_READ(long, ftell, (FILE * file), (file), file)
-WRAP_READ(off_t, ftello, (FILE * file), (file), file)
-WRAP_READ(off64_t, ftello64, (FILE * file), (file), file)
-
-FB_EXPORT void rewind(FILE *file)
-{
-    about_to_read(file);
-    FB_REAL(rewind)(file);
-}
 
 /* ---- scanf ---- */
 
@@ -93,7 +69,7 @@ FB_EXPORT void rewind(FILE *file)
   va_list args;                                    \
   int n;                                           \
                                                    \
-  about_to_read(file);                             \
+  fb_pl_about_to_read(file);                       \
   va_start(args, last);                            \
   n = FB_REAL(__isoc99_vfscanf)(file, last, args); \
   va_end(args);                                    \
