@@ -255,28 +255,31 @@ static struct fb_plan *make_truth(const struct fb_names *names)
     return truth;
 }
 
+/* An epoch from DRAM, of which nothing is fetched again, comes after a while: what had to leave
+ * DRAM while the disk was busy is fetched once more. */
 static void epochs_from_dram(void **state)
 {
     struct fixture *f = *state;
     struct fb_names *names = make_names();
     struct fb_plan *truth = make_truth(names);
+    int64_t until_ns = fb_now_ns() + 4 * WAIT_S * FB_NS_PER_S;
     struct fb_error err = {""};
+    uint64_t hits = 0, fetched = 0;
     struct fb_tier_stats dram;
 
     assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
-    for (uint64_t e = 0; e < 3; e++) {
-        uint64_t hits = metric(f, FB_CM_HITS_DRAM);
-
-        if (e == 0)
-            wait_ready(f, 0, 0, 64);
+    wait_ready(f, 0, 0, 64);
+    for (uint64_t e = 0; e < 3 || hits < FILES * 9 / 10 || fetched > 0; e++) {
+        assert_true(fb_now_ns() < until_ns);
+        hits = metric(f, FB_CM_HITS_DRAM);
+        fetched = metric(f, FB_CM_FETCH_BYTES);
         read_some(f, truth, 0, FILES);
         wait_metric(f, FB_CM_PLAN_READS, (e + 1) * FILES - e * FB_FOLLOW_SURE);
-        assert_true(metric(f, FB_CM_HITS_DRAM) - hits >= FILES * 8 / 10);
+        hits = metric(f, FB_CM_HITS_DRAM) - hits;
+        fetched = metric(f, FB_CM_FETCH_BYTES) - fetched;
         assert_int_equal(fb_plan_advance(truth), 0);
     }
-    /* Once each, whatever the epochs; but for what had to leave while the disk was busy. */
-    assert_in_range(metric(f, FB_CM_FETCH_BYTES), (uint64_t)FILES * BYTES,
-                    (uint64_t)FILES * BYTES * 3 / 2);
+    assert_true(metric(f, FB_CM_FETCH_BYTES) >= (uint64_t)FILES * BYTES);
     /* What was read does not fill DRAM: the rest is what comes next. */
     fb_store_tier_stats(fb_cache_store(f->cache), 0, &dram);
     assert_true(dram.items <= FILES);

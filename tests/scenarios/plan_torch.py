@@ -1,5 +1,6 @@
-"""What plan_torch runs: `make DIR` writes a data set, `train SOURCE MOUNT first|again` reads it
-through a mount with torch's DataLoader and looks at the daemon's counters; so does `find MOUNT`."""
+"""What plan_torch runs: `make DIR` writes a data set, `train MOUNT first` reads it through a mount
+with torch's DataLoader, looks at the daemon's counters, and prints the epoch in the midst of which
+it ends; `train MOUNT EPOCH` goes on with that one. `find MOUNT` reads without a plan."""
 import hashlib
 import json
 import os
@@ -8,12 +9,12 @@ import sys
 import time
 
 FILES = 600
-LOST = FILES // 4  # in an epoch: a disk that others keep busy is not waited for
 BYTES = 60_000
 BATCH = 16
 READY = 2 * BATCH
 BEGIN = 4 * BATCH  # what workers read before anybody waits for them
 FIND_S = 400
+TRAIN_S = 400
 
 
 def content(number):
@@ -127,7 +128,22 @@ def find(mount):
     raise AssertionError("no seed was found")
 
 
-def train(source, mount, when):
+def read_epoch(loader, number, batches=None):
+    """One epoch with a plan, or its beginning: whether it was as a plan promises."""
+    loader.sampler.set_epoch(number)
+    step(BEGIN, 20)
+    change, seen = epoch(loader, batches)
+    planned, in_time = change["plan_reads"], change["plan_in_time"]
+    print(f"epoch {number}: {len(seen)} read, {planned} planned, {in_time} in time, "
+          f"{change['hits_dram']} in DRAM, {change['source_read_bytes']} B of the source",
+          file=sys.stderr)
+    assert planned >= len(seen) - 4, "accesses were not foretold"
+    return change["hits_dram"] >= len(seen) - BEGIN and change["source_read_bytes"] == 0
+
+
+def train(mount, when):
+    """Epochs until one of them comes from DRAM and has nothing of the source: where others keep the
+    disk busy it is not waited for, and what finds no room there is fetched once more."""
     from torch.utils.data import DataLoader, DistributedSampler
 
     import forebay.torch
@@ -135,22 +151,19 @@ def train(source, mount, when):
     data = Data(mount)
     sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=7)
     loader = DataLoader(data, batch_size=BATCH, num_workers=2, sampler=sampler)
-    del source
+    end = time.monotonic() + TRAIN_S
+    number = 0 if when == "first" else int(when)
     if when == "first":
         plan = forebay.torch.attach(loader)
         assert plan.directory == mount, plan.directory
-    for number in range(3) if when == "first" else (2, 3):
-        sampler.set_epoch(number)
-        step(BEGIN, 20)
-        change, seen = epoch(loader, 10 if when == "first" and number == 2 else None)
-        planned, in_time = change["plan_reads"], change["plan_in_time"]
-        print(f"epoch {number}: {len(seen)} read, {planned} planned, {in_time} in time, "
-              f"{change['hits_dram']} in DRAM, {change['source_read_bytes']} B of the source")
-        assert planned >= len(seen) - 4, "accesses were not foretold"
-        assert change["hits_dram"] >= 0.6 * len(seen), "not in DRAM in time"
-        if when == "first" and number > 0:
-            assert change["source_read_bytes"] <= LOST * BYTES, "the source was read again"
-    assert ready()[1] == (2 if when == "first" else 3), ready()
+    while not read_epoch(loader, number) or number == 0:
+        assert time.monotonic() < end, "every epoch had something of the source, or of the disk"
+        number += 1
+    if when == "first":
+        number += 1
+        read_epoch(loader, number, 10)
+        print(number)
+    assert ready()[1] == number, (number, ready())
 
 
 if __name__ == "__main__":
@@ -159,4 +172,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "find":
         find(sys.argv[2])
     else:
-        train(*sys.argv[2:5])
+        train(*sys.argv[2:4])
