@@ -56,10 +56,10 @@ class Mount:
         self.env = {**os.environ, "FOREBAY_RUNTIME_DIR": os.path.join(folder, "run")}
         os.makedirs(self.point)
         os.makedirs(os.path.join(folder, "run"), mode=0o700)
-        command = [*prefix, forebay_binary(), "mount", source, self.point]
-        command += ["--cache-dir", os.path.join(folder, "cache"), "--metrics", "off", *args]
+        self.command = [*prefix, forebay_binary(), "mount", source, self.point]
+        self.command += ["--cache-dir", os.path.join(folder, "cache"), "--metrics", "off", *args]
         try:
-            self.run(command)
+            self.run(self.command)
             self.pid = self.status()["pid"]
         except BaseException:
             self.stop()
@@ -87,6 +87,17 @@ class Mount:
     def mounted(self):
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as f:
             return any(line.split(" ")[1] == self.point for line in f)
+
+    def restart(self):
+        """Ends the daemon as a user does, and starts it again over the same cache."""
+        self.run([forebay_binary(), "umount", self.point])
+        until = time.monotonic() + STOP_S
+        while alive(self.pid):
+            if time.monotonic() > until:
+                raise Failed(f"the daemon behind {self.point} does not end")
+            time.sleep(0.02)
+        self.run(self.command)
+        self.pid = self.status()["pid"]
 
     def stop(self):
         """Unmounts and ends the daemon, by whatever works."""

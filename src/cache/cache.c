@@ -149,6 +149,8 @@ static int open_parts(struct fb_cache *cache, struct fb_error *err)
     if (rc == 0 && cache->config.access_log &&
         (logged = fb_learn_log(cache->learn, cache->config.access_log, err)) < 0)
         return logged;
+    if (rc == 0 && !cache->config.no_watch && !cache->config.no_prefetch)
+        rc = fb_raise_create(cache, &cache->raise);
     if (rc == 0 && !cache->config.no_watch)
         rc = fb_learn_start(cache->learn);
     if (rc == 0)
@@ -227,6 +229,7 @@ void fb_cache_close(struct fb_cache *cache)
         return;
     fb_watch_stop(cache);
     fb_learn_stop(cache->learn);
+    fb_raise_destroy(cache->raise); /* it asks for fills */
     fb_fill_destroy(cache->fill);
     fb_epochs_stop(cache->epochs);
     if (cache->store && cache->rings[FB_ACCESS_RINGS - 1])

@@ -68,6 +68,8 @@
  X(FB_CM_RANKINGS, "rankings", COUNTER, "", "Rankings of a tier's segments for eviction")      \
  X(FB_CM_RANK_US, "ranking_microseconds", COUNTER, "", "Time that rankings took")              \
  X(FB_CM_PROMOTED, "promoted", COUNTER, "", "Items copied up into DRAM")                       \
+ X(FB_CM_RAISED, "raised", COUNTER, "", "Those of them before a program asked")                \
+ X(FB_CM_RAISED_BYTES, "raised_data", COUNTER, "bytes", "Bytes of such items")                 \
  X(FB_CM_ACCESS_RECORDS, "access_records", COUNTER, "", "Access records taken from the ring")  \
  X(FB_CM_ACCESS_DROPPED, "access_dropped", GAUGE, "", "Access records lost to a full ring")    \
  X(FB_CM_AHEAD_BYTES, "read_ahead", COUNTER, "bytes", "Bytes fetched ahead of a reader")       \

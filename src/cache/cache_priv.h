@@ -7,6 +7,7 @@
  *     steer.c  the brain at work
  *     epochs.c plans at work; epoch_file.c: plans over a restart; epoch_log.c: the next epoch
  *     want.c   what the brain wants fetched ahead, as names; fill.c: data sets to have whole
+ *     raise.c  what is on a disk and will be read comes up into DRAM
  *     near.c   what lies beside the files that are read
  *     bring.c  brings files that nobody has asked for yet
  *     pipe.c   how long a source takes, and how much it gives
@@ -37,6 +38,7 @@
 #include "cache/learn.h"
 #include "cache/near.h"
 #include "cache/orders.h"
+#include "cache/raise.h"
 #include "cache/steer.h"
 #include "core/limits.h"
 #include "core/lock.h"
@@ -111,7 +113,8 @@ struct fb_cache {
     struct fb_dirs *dirs;
     struct fb_bring *bring;
     struct fb_near *near;
-    struct fb_fill *fill; /* NULL: without a background thread */
+    struct fb_fill *fill;   /* NULL: without a background thread */
+    struct fb_raise *raise; /* NULL: without one, or without DRAM and a disk */
 
     struct fb_mutex hook_lock; /* FB_RANK_HOOK: held while the hook runs */
     bool (*hook)(void *arg);
@@ -250,7 +253,8 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
                     bool soon);
 /* Whether something would have to go for another item. */
 bool fb_place_is_full(const struct fb_cache *cache);
-void fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
+/* Copies an item up if DRAM has room; false: it has not, or the item has left its place below. */
+bool fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 /* Bytes of DRAM that no segment has. */
 uint64_t fb_place_dram_free(struct fb_cache *cache);
 /* Makes so much of DRAM free, by what nobody needs there any more, then by what came first, then by
@@ -330,6 +334,8 @@ bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint6
 /* Goes once over what lies below a path, of a stream that takes turns: what is due is brought in
  * place of what is not (exchange.h), as long as there is such; false as above. */
 bool fb_fill_turns(struct fb_fill *fill, uint16_t source, const char *path, uint32_t stream);
+/* Learns the attributes of files that have records, which are out of date; false as above. */
+bool fb_fill_learn(struct fb_fill *fill, uint16_t source, const char *path);
 bool fb_fill_is_busy(struct fb_fill *fill);
 /* Adds up how large that is, for a node; false as above. Known once, when it is. */
 bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node);

@@ -25,7 +25,7 @@ static void promote(void *arg, const struct fb_item *item)
 {
     struct loaded *l = arg;
 
-    fb_place_promote(l->cache, item);
+    (void)fb_place_promote(l->cache, item);
     l->bytes += item->length;
 }
 

@@ -8,7 +8,10 @@
  *
  * How large a data set is, the brain must be told before it can say what is worth loading: another
  * walk, which only adds up. A third kind goes over a data set whose share is full and whose files
- * take turns (policy/turns.h): what is due comes in place of what was read.
+ * take turns (policy/turns.h): what is due comes in place of what was read. A fourth only learns
+ * what listings tell of files whose records are here, and were not asked about for long: what is
+ * raised into DRAM (raise.h) was recovered after a restart as a rule, and to ask for each file when
+ * it is opened takes longer than to read it then.
  *
  * One data set at a time. Loading ends when the bytes are asked for, the directory is through, or
  * the volume is detached. Whether it paid is judged by who asked for it: by what the stream holds
@@ -31,6 +34,7 @@ enum task {
     ADD_UP,
     LOAD,
     EXCHANGE,
+    LEARN,
 };
 
 struct fb_fill {
@@ -135,9 +139,29 @@ static int exchange(void *arg, const struct fb_walked *walked)
     return 0;
 }
 
+static int learn(void *arg, const struct fb_walked *walked)
+{
+    struct work *w = arg;
+    struct fb_files *files = w->fill->cache->files;
+    uint32_t file = walked->type == DT_REG && walked->attr
+                        ? fb_files_find(files, w->source, walked->path)
+                        : FB_FILE_NONE;
+
+    if (file != FB_FILE_NONE) {
+        bool is_old = fb_files_valid_until(files, file) <= fb_now_ns();
+
+        fb_files_unref(files, file, 1);
+        if (is_old &&
+            fb_cache_learn(walked->volume, walked->path, walked->attr, walked->asked, &file) == 0)
+            fb_files_unref(files, file, 1);
+    }
+    return is_stopping(w->fill) ? -ECANCELED : 0;
+}
+
 static void *fill_run(void *arg)
 {
-    static fb_walk_fn *const visit[] = {[ADD_UP] = add_up, [LOAD] = load, [EXCHANGE] = exchange};
+    static fb_walk_fn *const visit[] = {
+        [ADD_UP] = add_up, [LOAD] = load, [EXCHANGE] = exchange, [LEARN] = learn};
     struct fb_fill *fill = arg;
     struct work *w = fb_alloc(sizeof *w);
     enum task task;
@@ -200,6 +224,11 @@ bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint6
 bool fb_fill_measure(struct fb_fill *fill, uint16_t source, const char *path, uint64_t node)
 {
     return want(fill, ADD_UP, source, path, node);
+}
+
+bool fb_fill_learn(struct fb_fill *fill, uint16_t source, const char *path)
+{
+    return want(fill, LEARN, source, path, 0);
 }
 
 bool fb_fill_turns(struct fb_fill *fill, uint16_t source, const char *path, uint32_t stream)

@@ -562,14 +562,16 @@ static bool has_place_below(struct fb_cache *cache, const struct fb_item *item)
            found.loc[1] != FB_LOC_NONE;
 }
 
-void fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
+bool fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
 {
     if (fb_store_append(cache->store, 0, item) != 0)
-        return;
-    if (has_place_below(cache, item))
-        fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);
-    else
+        return false;
+    if (!has_place_below(cache, item)) {
         fb_store_forget(cache->store, item->file);
+        return false;
+    }
+    fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);
+    return true;
 }
 
 /* Frees what is dead, and gives space back where a file system has fallen under its floor. */

@@ -107,9 +107,10 @@ void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome)
 static void consider_promotion(struct fb_cache *cache, uint32_t file, uint32_t block,
                                uint32_t length, struct fb_buffer *buffer, const uint8_t *data)
 {
-    struct fb_item item = {.file = file, .block = block, .length = length, .data = data};
+    struct fb_item item = {
+        .file = file, .block = block, .length = length, .far = true, .data = data};
 
-    fb_place_promote(cache, &item);
+    (void)fb_place_promote(cache, &item);
     fb_files_unref(cache->files, file, 1);
     fb_buffer_put(buffer);
 }

@@ -144,8 +144,7 @@ static bool is_planned(struct fb_steer *steer, uint32_t file)
     return fb_epochs_own(steer->cache->epochs, fb_files_source(files, file), path, len);
 }
 
-/* NULL for what no stream owns. The caller holds a reference. */
-static struct fb_steer_stream *stream_of(struct fb_steer *steer, uint32_t file)
+struct fb_steer_stream *fb_steer_stream_of(struct fb_steer *steer, uint32_t file)
 {
     struct fb_files *files = steer->cache->files;
     size_t len;
@@ -163,7 +162,7 @@ static struct fb_steer_stream *stream_of(struct fb_steer *steer, uint32_t file)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static bool order_of(struct fb_steer *steer, uint32_t file, struct fb_order *ret_order)
+bool fb_steer_order_of(struct fb_steer *steer, uint32_t file, struct fb_order *ret_order)
 {
     struct fb_files *files = steer->cache->files;
     size_t len;
@@ -176,7 +175,8 @@ bool fb_steer_is_pinned(struct fb_steer *steer, uint32_t file)
 {
     struct fb_order order;
 
-    return fb_orders_any(steer->cache->orders) && order_of(steer, file, &order) && order.pinned;
+    return fb_orders_any(steer->cache->orders) && fb_steer_order_of(steer, file, &order) &&
+           order.pinned;
 }
 
 int fb_cache_set_policy(struct fb_volume *volume, const char *path, const char *policy)
@@ -314,6 +314,7 @@ struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *ac
         add_position(steer, &told.fact);
         told.pipe = fb_pipe_of(steer->cache, access->source, told.item_bytes);
         answer = tell(steer, &told, access->outcome != FB_ACCESS_FETCHED, planned);
+        fb_steer_raise_watch(steer, access, path, len);
     }
     publish(steer, place_hash(steer, access->source, path, len, version.size), answer.stream);
     if (fb_orders_find(steer->cache->orders, access->source, path, len, &order))
@@ -384,7 +385,7 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
 {
-    const struct fb_steer_stream *s = stream_of(steer, item->file);
+    const struct fb_steer_stream *s = fb_steer_stream_of(steer, item->file);
     struct fb_steer_gone gone = {
         .key = fb_item_key(item->file, item->block),
         .stream = s && s != &steer->planned ? (uint32_t)(s - steer->streams) : 0};
@@ -432,7 +433,7 @@ static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct fb_steer_s
     struct fb_order order;
     enum fb_keep keep;
 
-    if (order_of(steer, file, &order)) {
+    if (fb_steer_order_of(steer, file, &order)) {
         if (order.pinned)
             return true;
         keep = order.keep;
@@ -453,17 +454,17 @@ static bool is_worth_it(struct fb_steer *steer, uint32_t file, struct fb_steer_s
 
 bool fb_steer_would_admit(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
 {
-    return is_worth_it(steer, file, stream_of(steer, file), bytes, full);
+    return is_worth_it(steer, file, fb_steer_stream_of(steer, file), bytes, full);
 }
 
 /* What keeps what it has, within its quota, is worth a place; what is read once is not. */
 bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool soon)
 {
-    struct fb_steer_stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = fb_steer_stream_of(steer, file);
     enum fb_keep keep = s ? atomic_load_explicit(&s->keep, memory_order_relaxed) : FB_KEEP_LRU;
     struct fb_order order;
 
-    if (order_of(steer, file, &order)) {
+    if (fb_steer_order_of(steer, file, &order)) {
         if (order.pinned)
             return false;
         keep = order.keep;
@@ -475,7 +476,7 @@ bool fb_steer_parks(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool 
 
 bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool full)
 {
-    struct fb_steer_stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = fb_steer_stream_of(steer, file);
     bool admits = is_worth_it(steer, file, s, bytes, full);
 
     if (s && admits)
@@ -485,7 +486,7 @@ bool fb_steer_admits(struct fb_steer *steer, uint32_t file, uint32_t bytes, bool
 
 bool fb_steer_displaces(struct fb_steer *steer, uint32_t file, uint32_t bytes, uint64_t tier_bytes)
 {
-    struct fb_steer_stream *s = stream_of(steer, file);
+    struct fb_steer_stream *s = fb_steer_stream_of(steer, file);
     uint64_t most = (uint64_t)(OWN_SHARE * (double)tier_bytes);
 
     if (fb_steer_is_pinned(steer, file))
@@ -496,7 +497,7 @@ bool fb_steer_displaces(struct fb_steer *steer, uint32_t file, uint32_t bytes, u
 
 bool fb_steer_yields(struct fb_steer *steer, uint32_t file)
 {
-    const struct fb_steer_stream *s = stream_of(steer, file);
+    const struct fb_steer_stream *s = fb_steer_stream_of(steer, file);
 
     if (s == &steer->planned || fb_steer_is_pinned(steer, file))
         return false;
@@ -512,7 +513,7 @@ static void count_file(void *arg, uint32_t file)
     struct fb_steer *steer = arg;
     struct fb_cache *cache = steer->cache;
     uint64_t bytes = (uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes;
-    struct fb_steer_stream *s = bytes > 0 ? stream_of(steer, file) : NULL;
+    struct fb_steer_stream *s = bytes > 0 ? fb_steer_stream_of(steer, file) : NULL;
     enum fb_keep keep;
 
     if (s) {

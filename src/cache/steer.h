@@ -42,6 +42,16 @@ void fb_steer_begin(struct fb_steer *steer, int64_t now_ns);
 struct fb_rule fb_steer_watch(struct fb_steer *steer, const struct fb_access *access);
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns);
 
+/* Background thread, after accesses: what is read from a disk may be raised (raise.h). */
+void fb_steer_raise(struct fb_steer *steer, int64_t now_ns);
+/* Any thread: whether a file is of those that are raised for readers of a directory. The caller
+ * holds a reference. */
+bool fb_steer_raises(struct fb_steer *steer, uint16_t source, const char *dir, uint32_t file);
+/* When somebody last read of what is being raised; whether readers find in DRAM what they should,
+ * once a share of the disk's bytes has been raised for them. */
+int64_t fb_steer_raise_read_ns(const struct fb_steer *steer);
+bool fb_steer_raise_pays(const struct fb_steer *steer, double share);
+
 /* Any thread: whether that stream still keeps what it has, which it did when an item was read. A
  * user's rule (0) does. */
 bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream);

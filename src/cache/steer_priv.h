@@ -38,6 +38,21 @@ struct fb_steer_gone {
     uint32_t stream;
 };
 
+/* What is raised into DRAM (steer_raise.c): the background thread's, but for what is atomic. */
+struct fb_steer_raise {
+    uint32_t below;                /* reads from a disk, since they were last looked at, */
+    struct fb_access below_access; /* and the last of them */
+    bool under_way;
+    int64_t next_ns;         /* nothing is raised before, */
+    int64_t again_ns;        /* nor the same */
+    _Atomic uint32_t reads;  /* of what is being raised, since it is, */
+    _Atomic uint32_t found;  /* of them in DRAM, */
+    _Atomic int64_t read_ns; /* the last of them then */
+    uint16_t source;
+    size_t path_len;
+    char path[FB_PATH_MAX];
+};
+
 struct fb_steer {
     struct fb_cache *cache;
     struct fb_mutex lock;
@@ -52,10 +67,20 @@ struct fb_steer {
     struct fb_steer_gone
         gone[FB_STEER_GONE_MAX]; /* more are not told of: ghosts are a sample anyway */
     unsigned gone_count;
+    struct fb_steer_raise raise;
     struct fb_steer_stream
         planned; /* what plans are read of: nothing of it goes for another of it */
     struct fb_steer_stream streams[FB_BRAIN_STREAMS];
     _Atomic uint64_t places[FB_STEER_PLACES]; /* hash, with the stream's number in its low byte */
 };
+
+/* The stream that owns a file; NULL for what none does. What a user has ordered for it. The caller
+ * holds a reference. */
+struct fb_steer_stream *fb_steer_stream_of(struct fb_steer *steer, uint32_t file);
+bool fb_steer_order_of(struct fb_steer *steer, uint32_t file, struct fb_order *ret_order);
+
+/* steer_raise.c: an access to a file. */
+void fb_steer_raise_watch(struct fb_steer *steer, const struct fb_access *access, const char *path,
+                          size_t len);
 
 #endif

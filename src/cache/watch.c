@@ -122,6 +122,7 @@ static void look(struct fb_cache *cache, bool all)
     if (!rests)
         drain(cache, all);
     told = call_hook(cache) && !rests;
+    fb_steer_raise(cache->steer, now_ns);
     fb_learn_flush(cache->learn);
     fb_epochs_wake(cache->epochs, told ? now_ns : 0);
     fb_near_tick(cache->near, fb_now_ns());

@@ -21,6 +21,7 @@
  X(FB_RANK_HOOK, 15, "what the background thread calls for a door")                         \
  X(FB_RANK_LIVE, 18, "what programs change through a mount, and have open for writing")     \
  X(FB_RANK_DOOR, 20, "a mount's directory handles and pending replies")                     \
+ X(FB_RANK_RAISE, 21, "which data set is to be raised into DRAM")                           \
  X(FB_RANK_BRAIN, 22, "the tree of streams")                                                \
  X(FB_RANK_SEEDS, 23, "what processes have read that no plan foretells")                    \
  X(FB_RANK_EPOCHS, 24, "plans, and accesses on their way to them")                          \

@@ -36,6 +36,7 @@
 
 #include "base/attr.h"
 #include "core/error.h"
+#include "core/lock.h"
 #include "core/metrics.h"
 #include "io/buffer.h"
 #include "io/engine.h"
@@ -197,6 +198,29 @@ FB_MUST_CHECK int fb_store_append(struct fb_store *store, unsigned tier,
 typedef void fb_store_loaded_fn(void *arg, const struct fb_item *item);
 FB_MUST_CHECK int fb_store_load(struct fb_store *store, uint32_t segment, uint8_t *memory,
                                 fb_store_loaded_fn *visit, void *arg);
+
+/* A stretch of a sealed segment of a medium: items that lie close together, read at once. */
+struct fb_stretch {
+    uint32_t segment;         /* the caller says where, */
+    uint32_t first;           /* from which item on, by its place among those of the segment, */
+    struct fb_buffer *buffer; /* and into what: of fb_store_buffer_bytes() at least */
+    uint32_t end;             /* known once it has begun: where the next one goes on */
+    /* private */
+    uint64_t from, until;
+    struct fb_tier_read read;
+    struct fb_event done;
+};
+
+/* Begins to read the next items that have no copy in DRAM and that `wants` (which has a reference
+ * to the item's file, and no data) says yes to. 0: end() is due, by any thread. FB_STORE_MISS:
+ * there are none in the rest of the segment. -EBUSY: it is not sealed. */
+typedef bool fb_store_wants_fn(void *arg, const struct fb_item *item);
+FB_MUST_CHECK int fb_store_stretch_begin(struct fb_store *store, struct fb_stretch *stretch,
+                                         fb_store_wants_fn *wants, void *arg);
+/* Waits for it, and visits its items as load() does. -ETIMEDOUT: the medium does not answer, and
+ * the buffer has other memory. */
+FB_MUST_CHECK int fb_store_stretch_end(struct fb_store *store, struct fb_stretch *stretch,
+                                       fb_store_loaded_fn *visit, void *arg);
 
 /* Whether append would find room without evicting. */
 bool fb_store_has_room(struct fb_store *store, unsigned tier);

@@ -40,27 +40,58 @@ static bool owns(const struct node *n, uint64_t id, bool direct, uint64_t *deepe
     return wide && v->pattern != FB_PATTERN_SKEWED;
 }
 
+/* The node below `at` on the way along a path, of which *i bytes lie behind. 0: there is none. */
+static uint32_t step_down(struct fb_streams *s, uint32_t at, const char *path, size_t path_len,
+                          size_t *i)
+{
+    const char *rest = path + *i;
+    const char *slash = *i < path_len ? memchr(rest, '/', path_len - *i) : NULL;
+    const struct node *n;
+
+    if (*i >= path_len)
+        return 0;
+    at = fb_tree_find(s, at, rest, slash ? (size_t)(slash - rest) : path_len - *i);
+    n = &s->nodes[at];
+    if (!at || n->label_len > path_len - *i || memcmp(label_of(n), rest, n->label_len) != 0)
+        return 0;
+    *i += n->label_len;
+    if (*i < path_len && path[*i] != '/')
+        return 0;
+    ++*i;
+    return at;
+}
+
 uint64_t fb_streams_owner(struct fb_streams *s, uint16_t source, const char *path, size_t path_len)
 {
     uint32_t at = fb_tree_root(s, source);
     uint64_t deepest = 0;
+    size_t i = 0;
 
-    for (size_t i = 0; at; i++) {
-        const char *rest = path + i;
-        const char *slash = i < path_len ? memchr(rest, '/', path_len - i) : NULL;
-        const struct node *n;
+    while (at) {
+        bool direct = i >= path_len || !memchr(path + i, '/', path_len - i);
 
-        if (owns(&s->nodes[at], id_of(s, at), !slash, &deepest) || i >= path_len)
+        if (owns(&s->nodes[at], id_of(s, at), direct, &deepest))
             break;
-        at = fb_tree_find(s, at, rest, slash ? (size_t)(slash - rest) : path_len - i);
-        n = &s->nodes[at];
-        if (n->label_len > path_len - i || memcmp(label_of(n), rest, n->label_len) != 0)
-            break;
-        i += n->label_len;
-        if (i < path_len && path[i] != '/')
-            break;
+        at = step_down(s, at, path, path_len, &i);
     }
     return deepest;
+}
+
+uint64_t fb_streams_shuffled(struct fb_streams *s, uint16_t source, const char *path,
+                             size_t path_len)
+{
+    uint32_t at = fb_tree_root(s, source);
+    size_t i = 0;
+
+    while (at) {
+        const struct node *n = &s->nodes[at];
+
+        if (is_nontrivial(n) && (n->window->verdict.pattern == FB_PATTERN_RANDOM ||
+                                 n->window->verdict.pattern == FB_PATTERN_CYCLIC))
+            break;
+        at = step_down(s, at, path, path_len, &i);
+    }
+    return id_of(s, at);
 }
 
 uint64_t fb_streams_fed_owner(const struct fb_streams *s, const struct fb_fed *fed)

@@ -111,7 +111,13 @@ void fb_streams_forget(struct fb_streams *streams, uint16_t source);
 uint64_t fb_streams_owner(struct fb_streams *streams, uint16_t source, const char *path,
                           size_t path_len);
 
-/* The same for what was just fed. */
+/* The highest node on a file's path that is read in random order or as a cycle, over however few
+ * children: what is below it will be read, or was lately, though not all of it need be read alike.
+ * 0: there is none. */
+uint64_t fb_streams_shuffled(struct fb_streams *streams, uint16_t source, const char *path,
+                             size_t path_len);
+
+/* The same as fb_streams_owner() for what was just fed. */
 uint64_t fb_streams_fed_owner(const struct fb_streams *streams, const struct fb_fed *fed);
 
 /* False when the node is gone. */
