@@ -48,15 +48,16 @@ static void load(const uint8_t *const data[LANES], size_t at, lanes ret_word[16]
     }
 }
 
+/* Each step waits for the last one's result, which is x; what can be had without it comes first. */
 # define F(x, y, z) ((((y) ^ (z)) & (x)) ^ (z))
-# define G(x, y, z) F(z, x, y)
-# define H(x, y, z) ((x) ^ (y) ^ (z))
-# define I(x, y, z) ((y) ^ ((x) | ~(z)))
-# define STEP(f, a, b, c, d, word, by, plus)        \
-  do {                                              \
-   lanes sum = (a) + f(b, c, d) + w[word] + (plus); \
-                                                    \
-   (a) = (b) + (sum << (by) | sum >> (32 - (by)));  \
+# define G(x, y, z) (((x) & (z)) + ((y) & ~(z)))
+# define H(x, y, z) ((x) ^ ((y) ^ (z)))
+# define I(x, y, z) (((x) | ~(z)) ^ (y))
+# define STEP(f, a, b, c, d, word, by, plus)            \
+  do {                                                  \
+   lanes sum = ((w[word] + (plus)) + (a)) + f(b, c, d); \
+                                                        \
+   (a) = (b) + (sum << (by) | sum >> (32 - (by)));      \
   } while (0)
 
 static void steps(const lanes w[16], lanes state[4])
