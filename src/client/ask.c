@@ -149,6 +149,12 @@ static bool is_of_medium(const struct fb_client_medium *medium, int fd)
     return false;
 }
 
+/* Sessions that may have descriptors: one may just be opened, and is not counted yet. */
+static uint32_t session_end(struct fb_client *client)
+{
+    return (uint32_t)fb_min_u64(atomic_load(&client->session_count) + 1ull, FB_CLIENT_SESSIONS);
+}
+
 bool fb_client_owns(struct fb_client *client, int fd)
 {
     uint32_t low = atomic_load_explicit(&client->low_fd, memory_order_relaxed);
@@ -158,7 +164,7 @@ bool fb_client_owns(struct fb_client *client, int fd)
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         if (atomic_load_explicit(&client->connections[i].fd, memory_order_relaxed) == fd)
             return true;
-    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
+    for (uint32_t i = 0; i < session_end(client); i++)
         if (atomic_load_explicit(&client->sessions[i].anchor.fd, memory_order_relaxed) == fd ||
             is_of_medium(&client->sessions[i].medium, fd))
             return true;
@@ -238,7 +244,7 @@ void fb_client_disconnect(struct fb_client *client)
 {
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         abandon(&client->connections[i]);
-    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
+    for (uint32_t i = 0; i < session_end(client); i++)
         fb_client_cut_anchor(&client->sessions[i]);
 }
 

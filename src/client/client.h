@@ -67,7 +67,7 @@ struct fb_session {
     /* The connection that the area, and with it every pin, hangs on in the daemon. It asks for
      * credits and is used for nothing else, so that nothing that goes wrong elsewhere closes it. */
     struct fb_client_anchor {
-        _Atomic int fd; /* -1: none */
+        _Atomic int fd; /* -1: none, nor is one whose mark is 0 */
         uint64_t mark;
         int64_t retry_ns; /* no question for credits before that */
         bool asked;       /* the answer, or the rest of it, is still to come */
@@ -110,9 +110,10 @@ struct fb_client {
     _Atomic int64_t anchor_retry_ns; /* nobody tries before that */
     _Atomic int64_t hung_ns;         /* the last beat of a daemon that hangs */
     _Atomic uint32_t low_fd;         /* no descriptor of ours is below; 0: there is none */
-    struct fb_session sessions[FB_CLIENT_SESSIONS];
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
     _Atomic(uint8_t *) buffers[FB_CLIENT_BUFFERS]; /* for reads from a medium: medium.c */
+    /* Large, and untouched until it is used: every program under the library begins with this. */
+    struct fb_session sessions[FB_CLIENT_SESSIONS];
 
     struct fb_client_pins {
         _Atomic bool lock;

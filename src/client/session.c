@@ -59,8 +59,6 @@ bool fb_client_init(struct fb_client *client, const char *socket)
     memcpy(client->socket, socket, len + 1);
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         atomic_init(&client->connections[i].fd, -1);
-    for (int i = 0; i < FB_CLIENT_SESSIONS; i++)
-        atomic_init(&client->sessions[i].anchor.fd, -1);
     atomic_init(&client->pid, fb_sys_getpid());
     return true;
 }
