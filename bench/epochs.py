@@ -401,10 +401,11 @@ class FarSource(Bench):
         for epoch in range(1, self.epochs):
             plan, uniform = self.seen[f"plan bytes {epoch}"], self.seen[f"uniform bytes {epoch}"]
             bound = self.seen["bound"]
+            ratio = plan.over(bound).text() + "x" if min(bound.values) > 0 else ""
             rows.append(report.Row(
                 f"the same, share of the data set read from the source in epoch {epoch + 1}, with "
                 f"a plan (bound: what the cache has no room for; uniform {uniform.text()})",
-                plan.text(), bound.text(), plan.over(bound).text() + "x", "", None))
+                plan.text(), bound.text(), ratio, "", None))
         return rows
 
     def commands(self):

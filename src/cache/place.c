@@ -141,6 +141,7 @@ static bool send_down(struct fb_demotion *d, const struct fb_victim *victim) FB_
         return false;
     rc = d->only_into_room ? append_below(d, &item)
                            : fb_place_append(cache, d->tier + 1, &item, d->until_ns);
+    d->was_busy = rc == FB_STORE_BUSY || rc == -EBUSY;
     /* Lost for want of patience. */
     if (rc != 0 && d->until_ns == FB_NO_PATIENCE_NS)
         fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
@@ -214,7 +215,10 @@ void fb_place_part(void *arg, const struct fb_victim *victim) FB_NO_TSA
         return;
     if (must_stay(p, &victim->item) && fb_place_stay(p, victim))
         return;
-    if (!victim->other_copy && !(p->lower && send_down(&p->down, victim)))
+    p->down.was_busy = false;
+    if (victim->other_copy || (p->lower && send_down(&p->down, victim)))
+        return;
+    if (!p->busy_stays || !p->down.was_busy || !fb_place_stay(p, victim))
         leave(p->down.cache, &victim->item);
 }
 

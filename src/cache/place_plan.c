@@ -8,11 +8,16 @@
  *                   it has a place below: a copy stays in DRAM, in segments of copies, while both
  *                   are few; else its place below is all that it has
  *
+ *     clear(bytes): segments are emptied, in the order of their making; what is due stays, and so does
+ *                   what has no place below and the disk does not take in time
+ *
  * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
  * came first stays, in any tier, and as much as there is room for; only what spares the source a
  * read goes before what spares the disk one. What only passes through would leave holes beside what
  * stays, hence segments of their own.
  */
+#include <errno.h>
+
 #include "cache/place_priv.h"
 
 #define CLEAR_PATIENCE_NS (100 * FB_NS_PER_MS)
@@ -76,8 +81,11 @@ static void let_go(void *arg, const struct fb_victim *victim)
     d->only_into_room =
         p->lower && !displaces_below(d->cache, victim->item.file, victim->item.length);
     fb_place_part(p, victim);
+    p->is_late = p->is_late || d->was_busy;
 }
 
+/* -EAGAIN: the disk is busy, and what it did not take is in DRAM as before: that there is room below
+ * and it is fetched from the source again would be worse than no room in DRAM for a moment. */
 static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *is_due, void *arg)
     FB_REQUIRES(&cache->admit_lock)
 {
@@ -85,6 +93,7 @@ static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *
                                     .now_ns = fb_now_ns(),
                                     .evictions = atomic_load(&cache->evictions)},
                            .lower = fb_store_tiers(cache->store) > 1,
+                           .busy_stays = true,
                            .is_due = is_due,
                            .due_arg = arg};
     int rc;
@@ -94,7 +103,7 @@ static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *
     rc = fb_store_evict(cache->store, segment, true, let_go, &p);
     fb_place_put_back(&p);
     fb_store_set_aside(cache->store, 0, false);
-    return rc;
+    return rc == 0 && p.is_late ? -EAGAIN : rc;
 }
 
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg)

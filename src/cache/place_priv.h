@@ -17,6 +17,7 @@ struct fb_demotion {
     int64_t until_ns;
     int64_t now_ns;
     bool only_into_room; /* the tier below evicts nothing for them */
+    bool was_busy;       /* an item found room below, and the disk did not take it in time */
     uint64_t evictions;  /* by hand, that had been before the segment was emptied */
 };
 
@@ -27,6 +28,8 @@ struct fb_parting {
     size_t stay_count;
     bool lower;              /* there is a tier below */
     bool yielding;           /* only what goes for a plan's */
+    bool busy_stays;         /* what the disk does not take in time */
+    bool is_late;            /* some did stay for that */
     fb_place_due_fn *is_due; /* NULL, or for place_plan.c: what stays besides */
     void *due_arg;
     struct fb_list kept;
