@@ -71,7 +71,7 @@ static void page_restart(struct fb_s3_call *call)
 
 int fb_s3_pages_begin(struct fb_s3_pages *pages, const char *key, fb_s3_entry_fn *entry, void *arg)
 {
-    pages->out = pages->ended = false;
+    pages->out = pages->ended = pages->failed = false;
     pages->asked = 0;
     pages->token[0] = '\0';
     return fb_s3_listing_create(key, entry, arg, &pages->listing);
@@ -110,10 +110,15 @@ int fb_s3_pages_come(struct fb_s3_pages *pages)
     /* It would go round and round. */
     if (call->answer->truncated && strcmp(pages->token, call->answer->token) == 0)
         return -EIO;
+    r = fb_s3_listing_end_page(pages->listing, !call->answer->truncated);
+    if (r < 0) {
+        /* Part of it may have gone out: it cannot be asked for again, and is no end either. */
+        pages->failed = true;
+        return r == -EBADMSG ? -EIO : r;
+    }
     pages->ended = !call->answer->truncated;
     snprintf(pages->token, sizeof pages->token, "%s", call->answer->token);
-    r = fb_s3_listing_end_page(pages->listing, pages->ended);
-    return r == -EBADMSG ? -EIO : r;
+    return 0;
 }
 
 void fb_s3_pages_end(struct fb_s3 *s3, struct fb_s3_pages *pages)
@@ -229,7 +234,7 @@ static void fetch_page(struct dir *dir)
 {
     int64_t deadline_ns = dir->waiting ? dir->waiting->job->deadline_ns : fb_now_ns() + PATIENCE_NS;
 
-    if (dir->listed.out || dir->listed.ended || dir->page_count == PAGES_MAX)
+    if (dir->listed.out || dir->listed.ended || dir->listed.failed || dir->page_count == PAGES_MAX)
         return;
     fb_s3_pages_fetch(dir->s3, &dir->listed, dir->key, deadline_ns, page_done, dir);
 }
@@ -310,7 +315,9 @@ static void serve(struct dir *dir)
         drop_first(dir);
     if (dir->page_count > 0)
         r = take_batch(&dir->pages[0], op->job);
-    if (dir->page_count > 0 || dir->listed.ended) {
+    else if (dir->listed.failed)
+        r = -EIO;
+    if (dir->page_count > 0 || dir->listed.ended || dir->listed.failed) {
         dir->waiting = NULL;
         fb_s3_op_end(op, r);
     }

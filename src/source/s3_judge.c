@@ -115,7 +115,7 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
     }
     if ((status >= 500 && !says(call, "NotImplemented")) || status == 408 ||
         says(call, "RequestTimeout") || says(call, "OperationAborted") ||
-        (says(call, "ConditionalRequestConflict") && call->method == FB_S3_PUT) ||
+        (says(call, "ConditionalRequestConflict") && call->method != FB_S3_POST) ||
         says(call, "InternalError") || came_otherwise(call) || not_s3s_word(call))
         return FB_S3_AGAIN;
     if (says(call, "InvalidObjectState")) {

@@ -72,6 +72,7 @@ struct fb_s3 {
     bool ending;
     bool unwritten;     /* the last upload could not be written down */
     bool no_conditions; /* the server knows no If-None-Match where something is put */
+    bool deletes_any;   /* nor If-Match where something is deleted */
 };
 
 struct fb_s3_op {
@@ -145,6 +146,7 @@ struct fb_s3_pages {
     struct fb_s3_call call;
     bool out;       /* a page is being fetched */
     bool ended;     /* there are no more */
+    bool failed;    /* one has come and could not be taken in: nor can what follows */
     unsigned asked; /* pages */
     char token[FB_S3_TOKEN_MAX + 1];
 };

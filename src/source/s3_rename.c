@@ -5,7 +5,10 @@
  *
  * Nothing that appears meanwhile may be deleted unseen. What is being made to appear through us is
  * waited for by nobody: EBUSY; what comes later waits (fb_s3_hold). What others put there before
- * the copy is another version than the one we have seen, and the copy is refused (ESTALE).
+ * the copy is another version than the one we have seen, and the copy is refused (ESTALE). What
+ * they put there after it is theirs, too: the deletion is of the version that was copied. Amazon
+ * heeds that condition; others may not say whether they do, and are asked right before what is
+ * there (HEAD), which leaves the time of one request. All else is moved, and then it is ESTALE.
  */
 #include <errno.h>
 #include <linux/fs.h>
@@ -38,6 +41,7 @@ struct rename_op {
     struct moved *keys; /* that are to be moved */
     size_t count, room, page_from;
     bool deleting;
+    bool overtaken; /* something else stands where a copied object stood, and was left there */
     size_t next;
     unsigned out;
     struct move *moves[TREE_WIDTH];
@@ -50,9 +54,10 @@ struct moved {
     const char *etag; /* quoted, or "" */
 };
 
-/* One request of a rename. */
+/* One request of a rename; of a deletion two or three, one after the other. */
 struct move {
     struct rename_op *op;
+    const struct moved *what;
     struct fb_s3_call call;
     unsigned slot;
     char key[FB_S3_KEY_MAX + 1];
@@ -97,55 +102,139 @@ static void rename_cancel(struct fb_s3_op *base)
 
 static void send_moves(struct rename_op *op);
 
+static void move_done(struct fb_s3_call *call);
+
+static void submit(struct move *move, enum fb_s3_method method)
+{
+    struct rename_op *op = move->op;
+
+    move->call.method = method;
+    move->call.deadline_ns = op->base.job->deadline_ns;
+    move->call.done = move_done;
+    move->call.arg = move;
+    fb_s3_http_submit(op->base.s3->http, &move->call);
+}
+
+static void send_delete(struct move *move)
+{
+    const struct fb_s3 *s3 = move->op->base.s3;
+
+    move->call.headers[0] = (struct fb_s3_pair){"if-match", move->what->etag};
+    move->call.header_count = *move->what->etag && !s3->deletes_any ? 1 : 0;
+    submit(move, FB_S3_DELETE);
+}
+
+/* Whether the server is known to delete no other version than it is told to. */
+static bool heeds_version(const struct fb_s3 *s3)
+{
+    return strstr(fb_s3_http_base(s3->http), ".amazonaws.com") && !s3->deletes_any;
+}
+
+static void begin_delete(struct move *move)
+{
+    move->call.key = move->what->key;
+    move->call.header_count = 0;
+    if (*move->what->etag && !heeds_version(move->op->base.s3))
+        submit(move, FB_S3_HEAD);
+    else
+        send_delete(move);
+}
+
+/* The ETag of the answer is that one, which is quoted. */
+static bool is_version(const struct fb_s3_call *call, const char *quoted)
+{
+    const char *etag = call->reply.etag;
+    size_t len = strlen(etag);
+
+    return strlen(quoted) == len + 2 && memcmp(quoted + 1, etag, len) == 0;
+}
+
+/* True: there is another request to come. */
+static bool delete_goes_on(struct move *move)
+{
+    struct fb_s3_call *call = &move->call;
+    struct fb_s3 *s3 = move->op->base.s3;
+
+    if (call->method == FB_S3_HEAD) {
+        if (call->result == 0 && !is_version(call, move->what->etag))
+            call->result = -ESTALE;
+        if (call->result < 0)
+            return false;
+        send_delete(move);
+        return true;
+    }
+    /* A server that knows no conditions, and says so. */
+    if (call->header_count > 0 && (call->status == 501 || call->status == 400) &&
+        (call->result == -ENOTSUP || call->result == -EIO)) {
+        s3->deletes_any = true;
+        begin_delete(move);
+        return true;
+    }
+    return false;
+}
+
 static void move_done(struct fb_s3_call *call)
 {
     struct move *move = call->arg;
     struct rename_op *op = move->op;
-    int r = call->result;
+    int r;
 
+    if (op->deleting && delete_goes_on(move))
+        return;
+    r = call->result;
     if (r == 0 && !op->deleting && call->answer->document != FB_S3_DOC_COPY)
         r = -EIO;
+    if (op->deleting && (r == -ENOENT || r == -ESTALE)) {
+        op->overtaken |= r == -ESTALE;
+        r = 0;
+    }
     if (r < 0 && op->result == 0)
-        op->result = r == -ENOENT && op->deleting ? 0 : r;
+        op->result = r;
     move_free(move);
     send_moves(op);
 }
 
+static int begin_copy(struct move *move)
+{
+    struct rename_op *op = move->op;
+    const char *key = move->what->key, *etag = move->what->etag;
+
+    move->source = fb_s3_copy_source(op->base.s3, key);
+    if (!move->source)
+        return -ENOMEM;
+    if (snprintf(move->key, sizeof move->key, "%s%s", op->to_key, key + strlen(op->from_key)) >
+        FB_S3_KEY_MAX)
+        return -ENAMETOOLONG;
+    move->call.key = move->key;
+    move->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", move->source};
+    move->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", etag};
+    move->call.header_count = *etag ? 2 : 1;
+    move->call.works = true;
+    submit(move, FB_S3_PUT);
+    return 0;
+}
+
 static int send_move(struct rename_op *op, unsigned slot)
 {
-    struct fb_s3 *s3 = op->base.s3;
-    const char *key = op->keys[op->next].key, *etag = op->keys[op->next].etag;
     struct move *move = fb_alloc(sizeof *move);
+    int r = 0;
 
     if (!move)
         return -ENOMEM;
     move->op = op;
+    move->what = &op->keys[op->next];
     move->slot = slot;
     op->moves[slot] = move;
     op->out++;
-    move->call.method = op->deleting ? FB_S3_DELETE : FB_S3_PUT;
-    move->call.key = key;
-    move->call.deadline_ns = op->base.job->deadline_ns;
-    move->call.done = move_done;
-    move->call.arg = move;
-    if (!op->deleting) {
-        move->source = fb_s3_copy_source(s3, key);
-        if (!move->source || snprintf(move->key, sizeof move->key, "%s%s", op->to_key,
-                                      key + strlen(op->from_key)) > FB_S3_KEY_MAX) {
-            int r = move->source ? -ENAMETOOLONG : -ENOMEM;
-
-            move_free(move);
-            return r;
-        }
-        move->call.key = move->key;
-        move->call.headers[0] = (struct fb_s3_pair){"x-amz-copy-source", move->source};
-        move->call.headers[1] = (struct fb_s3_pair){"x-amz-copy-source-if-match", etag};
-        move->call.header_count = *etag ? 2 : 1;
-        move->call.works = true;
-    }
-    op->next++;
-    fb_s3_http_submit(s3->http, &move->call);
-    return 0;
+    if (op->deleting)
+        begin_delete(move);
+    else
+        r = begin_copy(move);
+    if (r < 0)
+        move_free(move);
+    else
+        op->next++;
+    return r;
 }
 
 static void renamed(struct rename_op *op)
@@ -157,6 +246,8 @@ static void renamed(struct rename_op *op)
         fb_s3_keep_moved(s3, op->from_key, op->to_key);
     if (op->result == 0)
         fb_s3_keep_parent(s3, op->from_key);
+    if (op->result == 0 && op->overtaken)
+        op->result = -ESTALE;
     rename_end(op);
 }
 

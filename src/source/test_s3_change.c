@@ -29,11 +29,19 @@ struct object {
 };
 
 /* What a listing has: what it was asked for; all, whatever that was; all, but not where one key
- * alone is asked for. */
+ * alone is asked for; what was asked for, but on a page of its own behind it, all. */
 enum lists {
     ASKED,
     ALL,
-    ALL_WIDE
+    ALL_WIDE,
+    ALL_BEHIND
+};
+
+/* What it makes of If-Match where something is deleted. */
+enum conditions {
+    IGNORED,
+    HEEDED,
+    REFUSED
 };
 
 struct bucket {
@@ -50,6 +58,8 @@ struct bucket {
     const char *fault_method, *fault_key;
     int fault_status;
     enum lists lists;
+    enum conditions conditions;
+    unsigned pages; /* that followed another */
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -84,8 +94,10 @@ static void list(const struct bucket *b, const char *query, char *body, size_t s
     const char *at = strstr(query, "prefix=");
     char prefix[128] = "";
     bool all = b->lists == ALL || (b->lists == ALL_WIDE && !strstr(query, "max-keys=1&"));
+    bool first = b->lists == ALL_BEHIND && !strstr(query, "continuation-token=");
     size_t n = 0, len = 0;
 
+    all |= b->lists == ALL_BEHIND && !first;
     for (at = at ? at + 7 : ""; *at && *at != '&' && *at != ' ' && n + 1 < sizeof prefix; n++) {
         bool slash = strncmp(at, "%2F", 3) == 0;
 
@@ -95,7 +107,9 @@ static void list(const struct bucket *b, const char *query, char *body, size_t s
     prefix[n] = '\0';
     len += (size_t)snprintf(body, size,
                             "<ListBucketResult><EncodingType>url</EncodingType>"
-                            "<IsTruncated>false</IsTruncated>");
+                            "<IsTruncated>%s</IsTruncated>%s",
+                            first ? "true" : "false",
+                            first ? "<NextContinuationToken>t</NextContinuationToken>" : "");
     for (unsigned i = 0; i < OBJECTS_MAX; i++) {
         const struct object *o = &b->objects[i];
 
@@ -154,6 +168,21 @@ static int post(struct bucket *b, const char *request, const char *key, char *bo
     return 200;
 }
 
+static int delete (struct bucket *b, const char *request, struct object *o, char *body, size_t size)
+{
+    const char *match = strcasestr(request, "\r\nif-match: \"");
+
+    if (match && b->conditions == REFUSED) {
+        snprintf(body, size, "<Error><Code>NotImplemented</Code></Error>");
+        return 501;
+    }
+    if (match && b->conditions == HEEDED && (!o || strtoul(match + 13, NULL, 10) != o->etag))
+        return o ? 412 : 404;
+    if (o && !strstr(request, "uploadId="))
+        o->key[0] = '\0';
+    return 204;
+}
+
 static int serve(struct bucket *b, const char *request, const char *method, const char *key,
                  char *body, size_t size)
 {
@@ -161,6 +190,7 @@ static int serve(struct bucket *b, const char *request, const char *method, cons
 
     if (strcmp(method, "GET") == 0 && !key[0]) {
         list(b, request, body, size);
+        b->pages += strstr(request, "continuation-token=") != NULL;
         return 200;
     }
     if (strcmp(method, "HEAD") == 0) {
@@ -173,9 +203,7 @@ static int serve(struct bucket *b, const char *request, const char *method, cons
         return put(b, request, key, body, size);
     if (strcmp(method, "POST") == 0)
         return post(b, request, key, body, size);
-    if (o && !strstr(request, "uploadId="))
-        o->key[0] = '\0';
-    return 204;
+    return delete (b, request, o, body, size);
 }
 
 static bool same(const char *a, const char *b)
@@ -344,6 +372,13 @@ static void set_lists(struct bucket *b, enum lists lists)
 {
     pthread_mutex_lock(&b->lock);
     b->lists = lists;
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void set_conditions(struct bucket *b, enum conditions conditions)
+{
+    pthread_mutex_lock(&b->lock);
+    b->conditions = conditions;
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -553,6 +588,52 @@ static void renamed_is_another(void **state)
     check_size(b, "to", -1);
 }
 
+/* What somebody else puts there once it was copied is not deleted; all else is moved. */
+static void overtaken(struct bucket *b, enum conditions conditions, const char *method,
+                      const char *key)
+{
+    struct ask rename;
+
+    set_conditions(b, conditions);
+    put_object(b, "dir/file", 5);
+    put_object(b, "dir/other", 7);
+    hold(b, method, key);
+    begin(b, &rename, rename_job("dir", "to"));
+    wait_for(&b->held);
+    put_object(b, "dir/file", 6);
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), -ESTALE);
+    check_size(b, "to/file", 5);
+    check_size(b, "to/other", 7);
+    check_size(b, "dir/file", 6);
+    check_size(b, "dir/other", -1);
+}
+
+static void overtaken_after_copy(void **state)
+{
+    overtaken(*state, IGNORED, "PUT", "to/file");
+}
+
+static void overtaken_after_look(void **state)
+{
+    overtaken(*state, HEEDED, "HEAD", "dir/file");
+}
+
+/* A server that refuses the condition deletes without. */
+static void rename_unconditional(void **state)
+{
+    struct bucket *b = *state;
+
+    set_conditions(b, REFUSED);
+    put_object(b, "from", 5);
+    assert_int_equal(now(b, rename_job("from", "to")), 0);
+    check_seen(b, "PUT to,DELETE from,DELETE from,");
+    assert_int_equal(now(b, rename_job("to", "from")), 0);
+    check_seen(b, "PUT from,DELETE to,");
+    check_size(b, "from", 5);
+    check_size(b, "to", -1);
+}
+
 /* A name that was new when it was opened: an object of another's is there by now. All who write it
  * hear that it is gone. */
 static void unlink_of_written(void **state)
@@ -637,6 +718,48 @@ static void foreign_keys(void **state)
     check_seen(b, "");
 }
 
+static struct fb_source_job *readdir_job(struct fb_source_handle *handle, uint64_t cookie)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_READDIR, NULL);
+
+    job->handle = handle;
+    job->cookie = cookie;
+    return job;
+}
+
+/* A page that cannot be used, and comes before anybody asks for it, is no end of the directory. */
+static void broken_page(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_OPENDIR, "directory");
+    struct fb_source_handle *handle;
+    struct ask ask;
+    unsigned pages = 0;
+
+    put_object(b, "directory/file", 5);
+    put_object(b, "directory/name", 5);
+    put_object(b, "e", 5);
+    set_lists(b, ALL_BEHIND);
+    begin(b, &ask, job);
+    wait_for(&ask.done);
+    handle = job->handle;
+    assert_int_equal(end(&ask), 0);
+    assert_int_equal(now(b, readdir_job(handle, 0)), 0);
+    while (pages == 0) {
+        pthread_mutex_lock(&b->lock);
+        pages = b->pages;
+        pthread_mutex_unlock(&b->lock);
+    }
+    /* By now it has come, most likely. */
+    set_lists(b, ASKED);
+    assert_int_equal(now(b, fb_source_job_new(FB_SOURCE_STAT, "directory/file")), 0);
+    assert_int_equal(now(b, readdir_job(handle, 1)), -EIO);
+    assert_int_equal(now(b, readdir_job(handle, 1)), -EIO);
+    job = fb_source_job_new(FB_SOURCE_CLOSE, NULL);
+    job->handle = handle;
+    assert_int_equal(now(b, job), 0);
+}
+
 /* A cache disk that fails is no reason not to write. */
 static void journal_fails(void **state)
 {
@@ -659,10 +782,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(commit_while_renamed, setup, teardown),
         cmocka_unit_test_setup_teardown(rename_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(overtaken_after_copy, setup, teardown),
+        cmocka_unit_test_setup_teardown(overtaken_after_look, setup, teardown),
+        cmocka_unit_test_setup_teardown(rename_unconditional, setup, teardown),
         cmocka_unit_test_setup_teardown(unlink_of_written, setup, teardown),
         cmocka_unit_test_setup_teardown(unlink_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(commit_while_unlinked, setup, teardown),
         cmocka_unit_test_setup_teardown(foreign_keys, setup, teardown),
+        cmocka_unit_test_setup_teardown(broken_page, setup, teardown),
         cmocka_unit_test_setup_teardown(journal_fails, setup_without_disk, teardown),
     };
 
