@@ -61,6 +61,7 @@ struct fb_s3_creds {
     struct fb_cond wake;
     struct snapshot *now;
     bool refused;          /* look again */
+    bool looking;          /* an attempt is under way */
     int64_t obtained_ns;   /* when `now` was, on the wall clock */
     int64_t not_before_ns; /* no attempt before this, on the monotonic clock */
     struct fb_error why;   /* the last attempt failed */
@@ -120,7 +121,14 @@ int fb_s3_creds_get(struct fb_s3_creds *creds, const struct fb_s3_snapshot **ret
 
     fb_mutex_lock(&creds->lock);
     if (creds->now->base.expires_ns <= fb_wall_ns()) {
-        r = fb_error_set(err, -EACCES,
+        /* The thread may sleep yet: the clock has jumped, over a suspension of the machine. */
+        bool soon = creds->has_thread && (creds->looking || fb_now_ns() >= creds->not_before_ns);
+
+        if (soon && !creds->looking) {
+            creds->refused = true;
+            fb_cond_signal(&creds->wake);
+        }
+        r = fb_error_set(err, soon ? -EKEYEXPIRED : -EACCES,
                          "the credentials (%s) have expired, and there are no new ones%s%s",
                          creds->now->base.place, creds->why.text[0] ? ": " : "", creds->why.text);
     } else {
@@ -276,6 +284,7 @@ static void refresh(struct fb_s3_creds *creds) FB_REQUIRES(&creds->lock)
     bool worth;
 
     creds->refused = false;
+    creds->looking = true;
     fb_mutex_unlock(&creds->lock);
     worth = worth_it(creds, due);
     if (worth) {
@@ -287,6 +296,7 @@ static void refresh(struct fb_s3_creds *creds) FB_REQUIRES(&creds->lock)
             fb_log_warn("cannot refresh the S3 credentials: %s", why.text);
     }
     fb_mutex_lock(&creds->lock);
+    creds->looking = false;
     if (worth)
         replace(creds, s, &why);
 }

@@ -63,7 +63,8 @@ FB_MUST_CHECK int fb_s3_creds_open(const struct fb_s3_creds_config *config,
                                    struct fb_s3_creds **ret_creds, struct fb_error *err);
 void fb_s3_creds_close(struct fb_s3_creds *creds); /* takes NULL; all snapshots are back */
 
-/* Never blocks. -EACCES with a sentence when the credentials expired and there are no new ones. */
+/* Never blocks. With a sentence, when the credentials expired: -EKEYEXPIRED while new ones are
+ * being looked for, -EACCES when there are none. */
 FB_MUST_CHECK int fb_s3_creds_get(struct fb_s3_creds *creds,
                                   const struct fb_s3_snapshot **ret_snapshot, struct fb_error *err);
 void fb_s3_creds_put(const struct fb_s3_snapshot *snapshot); /* takes NULL */

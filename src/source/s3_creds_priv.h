@@ -72,6 +72,10 @@ FB_MUST_CHECK int fb_s3_trade_token(struct fb_s3_lookup *lookup, const char *tok
                                     const char *role_arn, const char *region,
                                     struct fb_s3_keys *keys, struct fb_error *err);
 
+/* Where that is, for a region ("": the environment's). */
+void fb_s3_sts_url(const struct fb_s3_lookup *lookup, const char *region,
+                   struct fb_s3_text *ret_url);
+
 /* Takes AccessKeyId, SecretAccessKey, `token_name` and Expiration from a JSON object. -EBADMSG when
  * it is not that. */
 FB_MUST_CHECK int fb_s3_keys_from_json(const struct fb_s3_text *json, const char *token_name,

@@ -55,6 +55,8 @@ static struct fb_s3_call *next_call(struct fb_s3_http *http)
     return call;
 }
 
+static void pause_call(struct fb_s3_http *http, struct fb_s3_call *call, bool at_once);
+
 static void launch_all(struct fb_s3_http *http)
 {
     struct fb_s3_call *call;
@@ -62,7 +64,9 @@ static void launch_all(struct fb_s3_http *http)
     while ((call = next_call(http))) {
         int r = fb_s3_wire_launch(http, call);
 
-        if (r < 0)
+        if (r == -EKEYEXPIRED)
+            pause_call(http, call, false);
+        else if (r < 0)
             finish(http, call, r);
     }
     atomic_store_explicit(&http->shown_on_wire, http->on_wire, memory_order_relaxed);

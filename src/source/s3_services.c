@@ -250,7 +250,8 @@ static void add_field(struct fb_s3_text *form, const char *name, const char *val
     fb_s3_text_add_encoded(form, value, len, false);
 }
 
-static void sts_url(struct fb_s3_lookup *lookup, const char *region, struct fb_s3_text *ret_url)
+void fb_s3_sts_url(const struct fb_s3_lookup *lookup, const char *region,
+                   struct fb_s3_text *ret_url)
 {
     const char *endpoint = fb_s3_env(lookup->env, "AWS_ENDPOINT_URL_STS");
 
@@ -265,7 +266,9 @@ static void sts_url(struct fb_s3_lookup *lookup, const char *region, struct fb_s
         fb_s3_text_add_encoded(ret_url, region, strlen(region), false);
         fb_s3_text_addc(ret_url, '.');
     }
-    fb_s3_text_adds(ret_url, endpoint ? "" : "amazonaws.com/");
+    if (!endpoint)
+        fb_s3_text_adds(ret_url, region && strncmp(region, "cn-", 3) == 0 ? "amazonaws.com.cn/"
+                                                                          : "amazonaws.com/");
 }
 
 int fb_s3_trade_token(struct fb_s3_lookup *lookup, const char *token_file, const char *role_arn,
@@ -276,7 +279,7 @@ int fb_s3_trade_token(struct fb_s3_lookup *lookup, const char *token_file, const
     int r = read_token(token_file, &token, err);
 
     session = session ? session : "forebay";
-    sts_url(lookup, region, &url);
+    fb_s3_sts_url(lookup, region, &url);
     fb_s3_text_adds(&form, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
     add_field(&form, "RoleArn", role_arn, strlen(role_arn));
     add_field(&form, "RoleSessionName", session, strlen(session));

@@ -9,6 +9,7 @@
 #include "source/s3_ask.h"
 #include "source/s3_creds.h"
 #include "source/s3_creds_priv.h"
+#include "source/source_s3.h"
 #include "source/test_s3_server.h"
 
 #define PATIENCE_NS (60 * FB_NS_PER_S)
@@ -29,6 +30,7 @@ struct rig {
     _Atomic int generation; /* of the keys */
     _Atomic int lifetime_s;
     _Atomic int asked; /* how often keys were asked for */
+    _Atomic bool late; /* those of the second time are new, and take a while */
 };
 
 static void set(struct rig *rig, const char *name, const char *value)
@@ -62,6 +64,22 @@ static int answer(void *arg, const char *request, char *body, size_t size)
 
     if (status)
         return status < 0 ? 0 : status;
+    if (!strncmp(request, "HEAD /b/file ", 13)) {
+        snprintf(rig->server.headers, sizeof rig->server.headers,
+                 "ETag: \"%032u\"\r\nContent-Length: 5\r\n", 1u);
+        return strcasestr(request, "Credential=AK1/") ? 200 : 403;
+    }
+    if (!strncmp(request, "GET /b", 6)) {
+        snprintf(body, size,
+                 "<ListBucketResult><EncodingType>url</EncodingType>"
+                 "<IsTruncated>false</IsTruncated></ListBucketResult>");
+        return 200;
+    }
+    if (atomic_load(&rig->late) && atomic_load(&rig->asked) == 1) {
+        fb_sleep_ns(50 * FB_NS_PER_MS); /* time for a hasty answer */
+        atomic_store(&rig->generation, 1);
+        atomic_store(&rig->lifetime_s, 100000);
+    }
     if (!strncmp(request, "PUT /latest/api/token ", 22)) {
         if (!strcasestr(request, "\r\nx-aws-ec2-metadata-token-ttl-seconds: "))
             return 400;
@@ -286,6 +304,29 @@ static void test_web_identity(void **state)
     refuse(rig, "w", "cannot read the token in /nowhere/token: No such file");
 }
 
+static void check_sts(const char *const *env, const char *region, const char *expected)
+{
+    const struct fb_s3_lookup lookup = {.env = env};
+    struct fb_s3_text url = {0};
+
+    fb_s3_sts_url(&lookup, region, &url);
+    assert_string_equal(fb_s3_text_string(&url), expected);
+    fb_s3_text_free(&url);
+}
+
+static void test_sts_url(void **state)
+{
+    const char *const none[] = {NULL}, *const china[] = {"AWS_REGION=cn-northwest-1", NULL};
+    const char *const own[] = {"AWS_ENDPOINT_URL_STS=http://here/", NULL};
+
+    (void)state;
+    check_sts(none, "", "https://sts.amazonaws.com/");
+    check_sts(none, "eu-west-3", "https://sts.eu-west-3.amazonaws.com/");
+    check_sts(none, "cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn/");
+    check_sts(china, "", "https://sts.cn-northwest-1.amazonaws.com.cn/");
+    check_sts(own, "cn-north-1", "http://here/");
+}
+
 static void test_instance(void **state)
 {
     struct rig *rig = *state;
@@ -369,6 +410,26 @@ static void test_expiry(void **state)
     fb_s3_creds_close(creds);
 }
 
+/* Who comes when the keys have expired, while new ones are on their way, waits for them. */
+static void test_expired_meanwhile(void **state)
+{
+    struct rig *rig = *state;
+    struct fb_s3_config config = {
+        .uri = "s3://b", .path_style = true, .endpoint = rig->server.url, .env = rig->env};
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, "file");
+    struct fb_source *source;
+
+    atomic_store(&rig->lifetime_s, -100);
+    atomic_store(&rig->late, true);
+    if (fb_source_s3_open(&config, &source, &rig->err) < 0)
+        fail_msg("%s", rig->err.text);
+    job->deadline_ns = fb_now_ns() + PATIENCE_NS;
+    assert_int_equal(fb_source_wait(source, job), 0);
+    assert_int_equal(job->attr.version.size, 5);
+    fb_source_job_put(job);
+    fb_source_close(source);
+}
+
 /* While the service is down the old keys are used, to their end; then there is a sentence. */
 static void test_service_down(void **state)
 {
@@ -389,7 +450,7 @@ static void test_service_down(void **state)
             fb_s3_creds_put(snapshot);
         }
         fb_sleep_ns(20 * FB_NS_PER_MS);
-    } while (r == 0 && fb_now_ns() < until_ns);
+    } while ((r == 0 || r == -EKEYEXPIRED) && fb_now_ns() < until_ns);
     assert_int_equal(r, -EACCES);
     assert_non_null(strstr(rig->err.text, "the credentials (instance) have expired"));
     atomic_store(&rig->generation, 2);
@@ -606,9 +667,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_process, setup, teardown),
         cmocka_unit_test_setup_teardown(test_container, setup, teardown),
         cmocka_unit_test_setup_teardown(test_web_identity, setup, teardown),
+        cmocka_unit_test(test_sts_url),
         cmocka_unit_test_setup_teardown(test_instance, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_expiry, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_expired_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_service_down, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_service, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_once, setup, teardown),
