@@ -188,6 +188,9 @@ int fb_posix_write(struct fb_source_job *job)
 
         if (n < 0 && errno == EINTR)
             continue;
+        /* What is in the file is told as written: who hears an error would append it once more. */
+        if (n <= 0 && job->bytes > 0 && !(job->flags & FB_WRITE_WHOLE))
+            break;
         if (n <= 0)
             return n < 0 ? handle_errno() : -EIO;
         job->bytes += (uint64_t)n;

@@ -66,7 +66,7 @@ enum fb_source_op {
      * writer could do there. */
     FB_SOURCE_OPEN,        /* path, flags, mode -> handle, attr, direct */
     FB_SOURCE_PREAD,       /* handle, offset, iov -> bytes: what is being written */
-    FB_SOURCE_WRITE,       /* handle, offset, iov, flags -> bytes: all of them */
+    FB_SOURCE_WRITE,       /* handle, offset, iov, flags -> bytes: all of them, or the first */
     FB_SOURCE_COMMIT,      /* handle, flags -> attr: see below */
     FB_SOURCE_FALLOCATE,   /* handle, flags (of fallocate), offset, length */
     FB_SOURCE_SETATTR,     /* path or handle, set, attr -> attr */
@@ -117,6 +117,7 @@ enum fb_source_commit {
 /* WRITE of a file that was opened with O_APPEND: at its end, wherever that is by now. Without it
  * the offset counts: that is the writing back of a page. */
 #define FB_WRITE_APPEND 1u
+#define FB_WRITE_WHOLE  2u /* all or an error, whatever was written */
 
 /* What SETATTR is to set, from job->attr. */
 enum fb_source_set {

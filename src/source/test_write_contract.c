@@ -4,7 +4,9 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
@@ -120,11 +122,10 @@ static int open_file(struct fixture *f, const char *path, int flags, uint32_t mo
     return r;
 }
 
-static int write_at(struct fixture *f, struct fb_source_handle *h, uint64_t offset, uint32_t flags,
-                    const void *data, size_t len)
+static int write_some(struct fixture *f, struct fb_source_handle *h, uint64_t offset,
+                      uint32_t flags, const void *data, size_t len, uint64_t *ret_bytes)
 {
     struct fb_source_job *job = fb_test_job(FB_SOURCE_WRITE, NULL);
-    uint64_t bytes;
     int r;
 
     job->handle = h;
@@ -139,8 +140,17 @@ static int write_at(struct fixture *f, struct fb_source_handle *h, uint64_t offs
         (struct iovec){.iov_base = (char *)job->memory + len / 2, .iov_len = len - len / 2};
     job->iov_count = 2;
     r = fb_source_wait(f->source, job);
-    bytes = job->bytes;
+    *ret_bytes = job->bytes;
     fb_source_job_put(job);
+    return r;
+}
+
+static int write_at(struct fixture *f, struct fb_source_handle *h, uint64_t offset, uint32_t flags,
+                    const void *data, size_t len)
+{
+    uint64_t bytes;
+    int r = write_some(f, h, offset, flags, data, len, &bytes);
+
     if (r == 0)
         assert_int_equal(bytes, len);
     return r;
@@ -595,6 +605,33 @@ static void test_xattrs(void **state)
     assert_int_equal(change_xattr(f, FB_SOURCE_REMOVEXATTR, "user.name", NULL, 0), -ENODATA);
 }
 
+/* What fits is written and counted; the rest is an error the next time, or with it. */
+static void test_partial(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_source_handle *h;
+    struct rlimit old, tight;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    uint64_t bytes = 0;
+    int r, r2, whole;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(open_file(f, "file", O_WRONLY | O_CREAT, 0644, &h), 0);
+    tight = (struct rlimit){.rlim_cur = 6, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    r = write_some(f, h, 0, FB_WRITE_APPEND, "0123456789", 10, &bytes);
+    r2 = write_at(f, h, 0, FB_WRITE_APPEND, "6789", 4);
+    whole = write_at(f, h, 0, FB_WRITE_WHOLE, "abcdefghij", 10);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(r, 0);
+    assert_int_equal(bytes, 6);
+    assert_int_equal(r2, -EFBIG);
+    assert_int_equal(whole, -EFBIG);
+    finish_file(f, h);
+    expect_text(f, "file", "abcdef");
+}
+
 /* What was left open is closed with the source, and jobs under way end. */
 static void test_left_open(void **state)
 {
@@ -619,7 +656,7 @@ int main(void)
         TEST(test_large),       TEST(test_in_place),   TEST(test_append),
         TEST(test_directories), TEST(test_rename),     TEST(test_escapes),
         TEST(test_links),       TEST(test_attributes), TEST(test_owner_and_mode),
-        TEST(test_xattrs),      TEST(test_left_open),
+        TEST(test_xattrs),      TEST(test_partial),    TEST(test_left_open),
     };
     int failed = 0;
 

@@ -57,8 +57,12 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
     change->handle = handle;
     job->handle = handle->source;
     job->offset = (uint64_t)off;
-    /* A page that is written back goes where it belongs. */
-    job->flags = handle->append && !fi->writepage ? FB_WRITE_APPEND : 0;
+    /* A page that is written back goes where it belongs; the kernel does not look how much of it
+     * was written. */
+    if (fi->writepage)
+        job->flags = FB_WRITE_WHOLE;
+    else
+        job->flags = handle->append ? FB_WRITE_APPEND : 0;
     job->iov[0] = (struct iovec){.iov_base = bytes, .iov_len = size};
     job->iov_count = 1;
     fb_change_submit(change, job, false, written);
