@@ -314,8 +314,8 @@ static int run(int argc, char **argv)
     return status;
 }
 
-static const char *const without[] = {"read-only",      "allow-other", "fuse-threads",
-                                      "max-background", "foreground",  NULL};
+static const char *const without[] = {"read-only",      "exec",       "allow-other", "fuse-threads",
+                                      "max-background", "foreground", NULL};
 
 const struct cli_command cli_run = {
     .name = "run",

@@ -11,14 +11,15 @@ struct output {
     char *text; /* where the next text goes */
 };
 
-/* For the kernel, for fstab, or what we do anyway. */
+/* For fstab, or what we do anyway: a mount is always nosuid and nodev, and what is written is at
+ * the source when write(2) returns. */
 static bool is_ignored(const char *option)
 {
     static const char *const names[] = {
-        "defaults",   "auto",   "noauto", "_netdev", "nofail",   "user",       "nouser",
-        "users",      "owner",  "group",  "dev",     "nodev",    "suid",       "nosuid",
-        "exec",       "noexec", "atime",  "noatime", "relatime", "norelatime", "diratime",
-        "nodiratime", "async",  "sync",   "dirsync", "silent",   "loud",
+        "defaults", "auto",    "noauto",   "_netdev",    "nofail",   "user",       "nouser",
+        "users",    "owner",   "group",    "dev",        "nodev",    "suid",       "nosuid",
+        "atime",    "noatime", "relatime", "norelatime", "diratime", "nodiratime", "async",
+        "sync",     "dirsync", "silent",   "loud",
     };
 
     for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
@@ -54,10 +55,26 @@ static void use_dashes(char *name)
     }
 }
 
-static void take_options(const char *list, struct output *out)
+/* Flags of mount(8) that have another name here. NULL: not one of them. */
+static char *flag_for(const char *option)
 {
     static char read_only[] = "--read-only", writable[] = "--no-read-only";
+    static char exec[] = "--exec", no_exec[] = "--no-exec";
 
+    static const struct {
+        const char *option;
+        char *flag;
+    } names[] = {{"ro", read_only}, {"rw", writable}, {"exec", exec}, {"noexec", no_exec}};
+
+    for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
+        if (strcmp(option, names[i].option) == 0)
+            return names[i].flag;
+    }
+    return NULL;
+}
+
+static void take_options(const char *list, struct output *out)
+{
     while (*list) {
         char *flag = out->text;
         char *option = flag + 2;
@@ -65,8 +82,8 @@ static void take_options(const char *list, struct output *out)
         cut_option(&list, out);
         if (!*option || is_ignored(option))
             continue;
-        if (strcmp(option, "ro") == 0 || strcmp(option, "rw") == 0) {
-            out->words[out->count++] = strcmp(option, "ro") == 0 ? read_only : writable;
+        if (flag_for(option)) {
+            out->words[out->count++] = flag_for(option);
             continue;
         }
         use_dashes(option);

@@ -80,6 +80,8 @@ static void test_options(void **state)
            "mount --allow-other --metadata-ttl=5s --fault=a_b=c_d /s");
     expect("mount /s_1 /m_1 -o no_cache,_netdev", "mount /s_1 /m_1 --no-cache");
     expect("mount -o rw", "mount --no-read-only");
+    expect("mount -o noexec,nosuid,nodev /s", "mount --no-exec /s");
+    expect("mount -o users,exec,sync,dirsync /s", "mount --exec /s");
     expect("mount -o a,rw,b /s", "mount --a --no-read-only --b /s");
 }
 

@@ -37,6 +37,8 @@ static const struct fb_setting table[] = {
         "Keep what is read; --no-cache sends every read to the source"),
     ROW("read-only", 0, BOOL, mount.read_only, NULL, NULL, NULL, group_mount,
         "Refuse writes with EROFS; a static mount always does"),
+    ROW("exec", 0, BOOL, mount.exec, "yes", NULL, NULL, group_mount,
+        "Let programs be executed from the mount; --no-exec (-o noexec) forbids it"),
     ROW("allow-other", 0, BOOL, mount.allow_other, NULL, NULL, NULL, group_mount,
         "Let other users in, each with the permissions they have on the source"),
     ROW("source-threads", 0, UINT, mount.source_threads, "0", NULL, "N", group_mount,

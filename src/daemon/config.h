@@ -30,6 +30,7 @@ struct fb_mount_settings {
     int64_t source_timeout_ns;
     bool cache;
     bool read_only;
+    bool exec;
     bool allow_other;
     uint64_t source_threads; /* 0: the source's default */
     uint64_t fuse_threads;   /* 0: one per CPU */

@@ -155,6 +155,7 @@ int fb_source_dir_mount(struct fb_cache *cache, const char *source, const char *
         .bypass = !settings->cache,
         .allow_other = settings->allow_other,
         .read_only = settings->read_only,
+        .no_exec = !settings->exec,
         .threads = (unsigned)settings->fuse_threads,
         .max_background = (unsigned)settings->max_background,
         .ended = ended,

@@ -43,6 +43,7 @@ struct fb_mount_config {
     bool bypass; /* no caching, neither here nor in the kernel's page cache */
     bool allow_other;
     bool read_only;
+    bool no_exec;
     unsigned threads;        /* 0: one per CPU */
     unsigned max_background; /* requests the kernel keeps in flight */
     /* The file system was unmounted by someone else: fb_mount_stop() is due. Called once, by a

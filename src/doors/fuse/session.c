@@ -170,6 +170,7 @@ static char *options(const struct fb_mount_config *config)
         fuse_opt_add_opt(&opts, "nosuid,nodev,default_permissions") < 0 ||
         fuse_opt_add_opt(&opts, "subtype=forebay") < 0 ||
         fuse_opt_add_opt_escaped(&opts, name) < 0 || fuse_opt_add_opt(&opts, MAX_READ_OPTION) < 0 ||
+        (config->no_exec && fuse_opt_add_opt(&opts, "noexec") < 0) ||
         (config->allow_other && fuse_opt_add_opt(&opts, "allow_other") < 0)) {
         free(opts);
         return NULL;
