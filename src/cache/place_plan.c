@@ -8,8 +8,8 @@
  *                   it has a place below: a copy stays in DRAM, in segments of copies, while both
  *                   are few; else its place below is all that it has
  *
- *     clear(bytes): segments are emptied, in the order of their making; what is due stays, and so does
- *                   what has no place below and the disk does not take in time
+ *     clear(bytes): segments are emptied, in the order of their making; what is due stays, and so
+ *                   does what has no place below and the disk does not take in time
  *
  * All files of an epoch are worth the same, once each. So none goes for another of them: whatever
  * came first stays, in any tier, and as much as there is room for; only what spares the source a
@@ -84,8 +84,8 @@ static void let_go(void *arg, const struct fb_victim *victim)
     p->is_late = p->is_late || d->was_busy;
 }
 
-/* -EAGAIN: the disk is busy, and what it did not take is in DRAM as before: that there is room below
- * and it is fetched from the source again would be worse than no room in DRAM for a moment. */
+/* -EAGAIN: the disk is busy, and what it did not take is in DRAM as before: no room there for a
+ * moment is better than fetching from the source again what there is room for below. */
 static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *is_due, void *arg)
     FB_REQUIRES(&cache->admit_lock)
 {
