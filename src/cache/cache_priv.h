@@ -110,6 +110,7 @@ struct fb_cache {
     struct fb_learn *learn;
     uint64_t watched;      /* accesses, the background thread's, */
     int64_t rest_until_ns; /* as is when it takes records again */
+    int64_t beat_ns;       /* the last one; 0: none yet */
     struct fb_dirs *dirs;
     struct fb_bring *bring;
     struct fb_near *near;

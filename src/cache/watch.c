@@ -12,6 +12,7 @@
 #include "cache/cache_priv.h"
 #include "core/clock.h"
 #include "core/thread.h"
+#include "proto/client.h"
 
 #define QUICK_NS   (5 * FB_NS_PER_MS) /* while plans are followed, or readers are */
 #define DRAIN_NS   (2 * FB_NS_PER_MS) /* at least between two looks */
@@ -129,10 +130,54 @@ static void look(struct fb_cache *cache, bool all)
     fb_bring_tick(cache->bring);
 }
 
+static void doubt(void *arg, uint32_t file)
+{
+    struct fb_files *files = arg;
+
+    fb_files_set_valid_until(files, file, 0);
+    fb_files_unref(files, file, 1);
+}
+
+/* Programs take a daemon whose beat is late for hung: they use files without it, and cannot tell it
+ * of changes. So when it goes on, all that it knows is looked at again; and before the next beat,
+ * since until then nobody asks. */
+static void doubt_after_pause(struct fb_cache *cache)
+{
+    int64_t last_ns = cache->beat_ns;
+    struct fb_volume *volumes[FB_VOLUMES_MAX];
+    struct fb_list *it, *tmp;
+    unsigned count = 0;
+    bool door;
+
+    cache->beat_ns = fb_now_ns();
+    if (fb_likely(last_ns == 0 || cache->beat_ns - last_ns < FB_CLIENT_BEAT_LATE_NS))
+        return;
+    fb_mutex_lock(&cache->hook_lock);
+    door = cache->hook != NULL;
+    fb_mutex_unlock(&cache->hook_lock);
+    if (!door)
+        return;
+    fb_mutex_lock(&cache->fetch_lock);
+    FB_LIST_FOREACH (it, tmp, &cache->volumes) {
+        if (count < FB_VOLUMES_MAX) {
+            volumes[count] = FB_LIST_ENTRY(it, struct fb_volume, link);
+            volumes[count++]->busy++;
+        }
+    }
+    fb_mutex_unlock(&cache->fetch_lock);
+    for (unsigned i = 0; i < count; i++) {
+        fb_meta_forgetting(volumes[i], NULL);
+        fb_files_visit(cache->files, volumes[i]->id, "", doubt, cache->files);
+        fb_volume_leave(volumes[i]);
+    }
+    cache->beat_ns = fb_now_ns();
+}
+
 static void tick(struct fb_cache *cache, bool all)
 {
     int64_t now_ns = fb_now_ns();
 
+    doubt_after_pause(cache);
     fb_store_beat(cache->store);
     look(cache, all);
     for (unsigned r = 0; r < FB_ACCESS_RINGS; r++)

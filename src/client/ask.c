@@ -361,9 +361,27 @@ static void notice_fork(struct fb_client *client)
         fb_client_forked(client);
 }
 
+/* On a connection of its own, since all are in use or the one has died: what was changed must be
+ * told, however busy we are. */
+static int ask_apart(struct fb_client *client, struct fb_session *session,
+                     struct fb_client_request *request, const char *path,
+                     struct fb_client_reply *ret_reply)
+{
+    int fd = fb_client_connect(client), rc = -FB_CLIENT_GONE;
+
+    if (fd < 0)
+        return rc;
+    if (greet(client, session, fd, false) == 0 &&
+        exchange(session, fd, request, path, ret_reply, NULL, 0) == 0)
+        rc = ret_reply->result;
+    fb_sys_close(fd);
+    return rc;
+}
+
 int fb_client_ask(struct fb_client *client, struct fb_client_request *request, const char *path,
                   struct fb_client_reply *ret_reply, void *data, size_t max, size_t *ret_bytes)
 {
+    bool must = request->op == FB_CLIENT_FORGET;
     struct fb_client_connection *c;
     struct fb_session *session;
 
@@ -371,10 +389,11 @@ int fb_client_ask(struct fb_client *client, struct fb_client_request *request, c
     session = fb_client_session(client);
     c = session ? obtain(client, session) : NULL;
     if (!c)
-        return -FB_CLIENT_GONE;
+        return session && must ? ask_apart(client, session, request, path, ret_reply)
+                               : -FB_CLIENT_GONE;
     if (exchange(session, atomic_load(&c->fd), request, path, ret_reply, data, max) != 0) {
         abandon(c);
-        return -FB_CLIENT_GONE;
+        return must ? ask_apart(client, session, request, path, ret_reply) : -FB_CLIENT_GONE;
     }
     atomic_store(&c->state, IDLE);
     if (ret_bytes)

@@ -40,6 +40,7 @@
 #define FB_CLIENT_SESSIONS    16
 #define FB_CLIENT_CONNECTIONS 32
 #define FB_CLIENT_BUFFERS     32
+#define FB_CLIENT_UNTOLD      32
 #define FB_CLIENT_SOCKET_MAX  108
 #define FB_CLIENT_FILE_PATH   1024u /* longest path with its final zero; longer ones are passed */
 
@@ -110,10 +111,18 @@ struct fb_client {
     _Atomic int64_t anchor_retry_ns; /* nobody tries before that */
     _Atomic int64_t hung_ns;         /* the last beat of a daemon that hangs */
     _Atomic uint32_t low_fd;         /* no descriptor of ours is below; 0: there is none */
+    _Atomic uint32_t untold_count;   /* see below */
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
     _Atomic(uint8_t *) buffers[FB_CLIENT_BUFFERS]; /* for reads from a medium: medium.c */
     /* Large, and untouched until it is used: every program under the library begins with this. */
     struct fb_session sessions[FB_CLIENT_SESSIONS];
+
+    /* Paths that were changed when the daemon could not be told (no descriptor was left, say): it
+     * is told before this process opens anything. More than fit: the client is off for good. */
+    struct fb_client_untold {
+        _Atomic int state;
+        char path[FB_CLIENT_FILE_PATH];
+    } untold[FB_CLIENT_UNTOLD];
 
     struct fb_client_pins {
         _Atomic bool lock;
@@ -186,7 +195,9 @@ size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *fil
 void fb_client_stat(const struct fb_client_file *file, struct stat *ret_stat);
 bool fb_client_same_version(const struct fb_client_file *file, const struct stat *st);
 
-/* The path (absolute, clean) is about to be changed, or was. */
+/* The path (absolute, clean) is about to be changed, or was. When the daemon is there and cannot be
+ * told, this process opens nothing through it until it can; one that hangs doubts what it knows
+ * when it goes on. */
 void fb_client_forget(struct fb_client *client, const char *path);
 
 /* ---- paths (path.c) ---- */

@@ -93,6 +93,71 @@ static int ask_open(struct fb_client *client, const char *path, struct fb_client
     return 0;
 }
 
+/* ---- changes ---- */
+
+enum {
+    UNUSED,
+    BEING_WRITTEN,
+    UNTOLD
+};
+
+/* False: there is a daemon, and it did not hear. One that does not live knows nothing that it will
+ * believe. */
+static bool tell(struct fb_client *client, const char *path)
+{
+    struct fb_client_request request = {.op = FB_CLIENT_FORGET};
+    struct fb_session *s = fb_client_session(client);
+    const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
+    struct fb_client_reply reply;
+
+    if (!place || strlen(path) <= place->path_len + 1u)
+        return true;
+    request.source = place->source;
+    return fb_client_ask(client, &request, path + place->path_len + 1, &reply, NULL, 0, NULL) !=
+           -FB_CLIENT_GONE;
+}
+
+/* True: nothing is left to be told. */
+static bool tell_rest(struct fb_client *client)
+{
+    for (unsigned i = 0; i < FB_CLIENT_UNTOLD; i++) {
+        struct fb_client_untold *u = &client->untold[i];
+        int state = UNTOLD;
+        bool told;
+
+        if (!atomic_compare_exchange_strong(&u->state, &state, BEING_WRITTEN))
+            continue;
+        told = tell(client, u->path);
+        atomic_store(&u->state, told ? UNUSED : UNTOLD);
+        if (!told)
+            return false;
+        atomic_fetch_sub(&client->untold_count, 1);
+    }
+    return atomic_load(&client->untold_count) == 0;
+}
+
+void fb_client_forget(struct fb_client *client, const char *path)
+{
+    size_t len = strlen(path);
+
+    if (fb_likely(tell(client, path)))
+        return;
+    for (unsigned i = 0; len < FB_CLIENT_FILE_PATH && i < FB_CLIENT_UNTOLD; i++) {
+        struct fb_client_untold *u = &client->untold[i];
+        int state = UNUSED;
+
+        if (!atomic_compare_exchange_strong(&u->state, &state, BEING_WRITTEN))
+            continue;
+        memcpy(u->path, path, len + 1);
+        atomic_fetch_add(&client->untold_count, 1);
+        atomic_store(&u->state, UNTOLD);
+        return;
+    }
+    fb_client_turn_off(client);
+}
+
+/* ---- opening ---- */
+
 int fb_client_open(struct fb_client *client, const char *path, struct fb_client_file *ret_file)
 {
     struct fb_session *s = fb_client_session(client);
@@ -103,6 +168,9 @@ int fb_client_open(struct fb_client *client, const char *path, struct fb_client_
     int rc = 0;
 
     if (!s)
+        return FB_CLIENT_PASS;
+    if (fb_unlikely(atomic_load_explicit(&client->untold_count, memory_order_relaxed) > 0) &&
+        !tell_rest(client))
         return FB_CLIENT_PASS;
     place = fb_client_place(s, path);
     len = strlen(path);
@@ -312,17 +380,4 @@ int64_t fb_client_pread(struct fb_client *client, const struct fb_client_file *f
         done += (size_t)n;
     }
     return (int64_t)done;
-}
-
-void fb_client_forget(struct fb_client *client, const char *path)
-{
-    struct fb_client_request request = {.op = FB_CLIENT_FORGET};
-    struct fb_session *s = fb_client_session(client);
-    const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
-    struct fb_client_reply reply;
-
-    if (!place || strlen(path) <= place->path_len + 1u)
-        return;
-    request.source = place->source;
-    (void)!fb_client_ask(client, &request, path + place->path_len + 1, &reply, NULL, 0, NULL);
 }

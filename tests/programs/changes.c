@@ -1,12 +1,18 @@
 /*
  * tests/programs/changes - changes DIR: a program that changes files of the data set and reads them
  * again at once: it must see what it did. All files are read first, so that they are cached, and
- * are long enough unchanged to be kept. "changes look FILE" looks at one.
+ * are long enough unchanged to be kept. "changes look FILE" looks at one,
+ * "changes stopped PID FILE" changes one while the daemon PID is stopped, "changes full FILE" while
+ * the program has no descriptor left to tell the daemon with.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "transcript.h"
@@ -238,8 +244,41 @@ static void removed(void)
     close(number);
 }
 
+/* Long enough for the library to give the daemon up; longer does no harm. */
+static void stopped(pid_t pid, const char *file)
+{
+    show_at("as it was", AT_FDCWD, file);
+    if (kill(pid, SIGSTOP) != 0)
+        die("SIGSTOP");
+    nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 500000000}, NULL);
+    say("truncate", truncate(file, 5));
+    show_at("cut", AT_FDCWD, file);
+    if (kill(pid, SIGCONT) != 0)
+        die("SIGCONT");
+}
+
+/* What the library has open is closed behind its back, and no number is left for more. */
+static void full(const char *file)
+{
+    struct rlimit limit, none;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = limit;
+    none.rlim_cur = 3;
+    show_at("as it was", AT_FDCWD, file);
+    syscall(SYS_close_range, 3, ~0u, 0);
+    setrlimit(RLIMIT_NOFILE, &none);
+    say("truncate", truncate(file, 5));
+    setrlimit(RLIMIT_NOFILE, &limit);
+    show_at("cut", AT_FDCWD, file);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "stopped") == 0)
+        return stopped((pid_t)atoi(argv[2]), argv[3]), 0;
+    if (argc == 3 && strcmp(argv[1], "full") == 0)
+        return full(argv[2]), 0;
     if (argc == 3 && strcmp(argv[1], "look") == 0)
         return stat(argv[2], &(struct stat){0}) == 0 ? 0 : 1;
     if (argc < 2)
