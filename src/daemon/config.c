@@ -180,9 +180,19 @@ static void free_env(char **env)
     free(env);
 }
 
+/* Also of who joins a daemon that was started elsewhere. */
 static bool matters(const char *variable)
 {
-    return strncmp(variable, "AWS_", 4) == 0 || strncmp(variable, "HOME=", 5) == 0;
+    static const char *const names[] = {"HOME=",      "http_proxy=", "https_proxy=", "HTTPS_PROXY=",
+                                        "all_proxy=", "ALL_PROXY=",  "no_proxy=",    "NO_PROXY="};
+
+    if (strncmp(variable, "AWS_", 4) == 0)
+        return true;
+    for (size_t i = 0; i < FB_ARRAY_SIZE(names); i++) {
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    }
+    return false;
 }
 
 int fb_mount_settings_set_env(struct fb_mount_settings *settings, char *const *environment)

@@ -16,6 +16,7 @@
 #include "core/thread.h"
 #include "source/s3_http_priv.h"
 #include "source/s3_md5.h"
+#include "source/s3_profile.h"
 
 #define EVENTS_MAX     64
 #define SUMS_MAX       64
@@ -402,6 +403,32 @@ static int start(struct fb_s3_http *http)
     return r;
 }
 
+static char *copy_first(const char *const *env, const char *const *names)
+{
+    for (; *names; names++) {
+        const char *value = fb_s3_env(env, *names);
+
+        if (value)
+            return fb_strdup(value);
+    }
+    return fb_strdup("");
+}
+
+/* As libcurl would, but in the environment of who asked for this, which is not always ours. Of
+ * HTTP_PROXY it takes no notice, since that may come from a request (CGI). */
+static bool find_proxies(struct fb_s3_http *http)
+{
+    static const char *const open[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
+    static const char *const secure[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY",
+                                         NULL};
+    static const char *const none[] = {"no_proxy", "NO_PROXY", NULL};
+
+    http->proxy = copy_first(http->config.env, open);
+    http->secure_proxy = copy_first(http->config.env, secure);
+    http->no_proxy = copy_first(http->config.env, none);
+    return http->proxy && http->secure_proxy && http->no_proxy;
+}
+
 int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http **ret_http,
                       struct fb_error *err)
 {
@@ -426,7 +453,8 @@ int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http 
     http->bucket = fb_strdup(config->bucket);
     http->region = fb_strdup(config->region);
     http->ca_bundle = config->ca_bundle ? fb_strdup(config->ca_bundle) : NULL;
-    r = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK && http->bucket && http->region
+    r = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK && http->bucket && http->region &&
+                find_proxies(http)
             ? fb_s3_address(http)
             : -ENOMEM;
     if (r == -EINVAL && config->endpoint && strchr(config->endpoint, '@'))
@@ -469,6 +497,9 @@ void fb_s3_http_destroy(struct fb_s3_http *http)
     free(http->base);
     free(http->host);
     free(http->root);
+    free(http->proxy);
+    free(http->secure_proxy);
+    free(http->no_proxy);
     free(http->endpoint);
     free(http->bucket);
     free(http->region);

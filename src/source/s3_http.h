@@ -98,6 +98,7 @@ struct fb_s3_http_config {
     bool path_style;
     const char *region;
     struct fb_s3_creds *creds;
+    const char *const *env;   /* where proxies are named; NULL: nowhere */
     const char *ca_bundle;    /* NULL: the system's */
     unsigned connections;     /* at most */
     int64_t stall_ns;         /* a connection on which nothing moves for so long is given up */

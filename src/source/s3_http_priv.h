@@ -40,9 +40,10 @@ struct wire {
 struct fb_s3_http {
     struct fb_s3_http_config config;
     char *endpoint, *bucket, *region, *ca_bundle;
-    char *base; /* scheme://host, of the URL */
-    char *host; /* as signed */
-    char *root; /* of the path: "", or what a gateway has before it */
+    char *base;                            /* scheme://host, of the URL */
+    char *host;                            /* as signed */
+    char *root;                            /* of the path: "", or what a gateway has before it */
+    char *proxy, *secure_proxy, *no_proxy; /* for http, for https, for which hosts none */
     struct fb_s3_signer *signer;
     CURLM *multi;
     int64_t curl_due_ns;

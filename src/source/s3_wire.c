@@ -303,6 +303,9 @@ static void set_options(struct wire *w, const char *url)
     }
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, stall_s * 1000);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY,
+                     strncmp(url, "https:", 6) == 0 ? http->secure_proxy : http->proxy);
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, http->no_proxy);
     if (http->ca_bundle)
         curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
     if (w->call->deadline_ns != FB_NEVER_NS)

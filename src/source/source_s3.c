@@ -460,6 +460,7 @@ static int build(const struct fb_s3_config *config, struct fb_s3 *s3, struct fb_
         http.region = REGION;
     http.bucket = s3->bucket;
     http.creds = s3->creds;
+    http.env = config->env;
     return fb_s3_http_create(&http, &s3->http, err);
 }
 
