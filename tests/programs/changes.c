@@ -2,6 +2,7 @@
  * tests/programs/changes - changes DIR: a program that changes files of the data set and reads them
  * again at once: it must see what it did. All files are read first, so that they are cached, and
  * are long enough unchanged to be kept. "changes look FILE" looks at one,
+ * "changes ask-size FILE" at its size alone,
  * "changes stopped PID FILE" changes one while the daemon PID is stopped, "changes full FILE" while
  * the program has no descriptor left to tell the daemon with.
  */
@@ -143,6 +144,29 @@ static void names(void)
     show("gone", "sub/h");
 }
 
+/* Names that begin elsewhere, and end in the data set. */
+static void odd_names(void)
+{
+    char odd[4200];
+    int fd;
+
+    snprintf(odd, sizeof odd, "/%s", path("j"));
+    show("as it was", "j");
+    say("truncate", truncate(odd, 100));
+    show("cut", "j");
+    fd = open(odd, O_WRONLY | O_APPEND | O_CLOEXEC);
+    show("open for writing", "j");
+    say("write", write(fd, "more", 4));
+    close(fd);
+    show("appended", "j");
+    snprintf(odd, sizeof odd, "/proc/..%s", path("k"));
+    show("as it was", "k");
+    say("truncate", truncate(odd, 100));
+    show("cut", "k");
+    say("rename", rename(path("j"), odd));
+    show("the other", "k");
+}
+
 static void attributes(void)
 {
     struct timeval then[2] = {{1000000000, 0}, {1000000000, 0}};
@@ -281,12 +305,15 @@ int main(int argc, char **argv)
         return full(argv[2]), 0;
     if (argc == 3 && strcmp(argv[1], "look") == 0)
         return stat(argv[2], &(struct stat){0}) == 0 ? 0 : 1;
+    if (argc == 3 && strcmp(argv[1], "ask-size") == 0)
+        return statx(AT_FDCWD, argv[2], 0, STATX_SIZE, &(struct statx){0}) == 0 ? 0 : 1;
     if (argc < 2)
         return 2;
     root = argv[1];
     writing();
     mapped();
     names();
+    odd_names();
     attributes();
     directories();
     by_descriptor();

@@ -4,7 +4,9 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <pty.h>
 #include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -174,6 +176,77 @@ static void vforked(void)
     say_bytes("closed in the child only", buffer, read(other, buffer, 10));
     close(fd);
     close(other);
+}
+
+/* ---- clone, terminals, daemons ---- */
+
+static int cloned_fd;
+
+static int cloned(void *arg)
+{
+    char *to = arg;
+    ssize_t n = read(cloned_fd, to, 1000);
+
+    return n == 1000 ? (int)(digest(to, 1000) % 100) : 111;
+}
+
+static void clones(void)
+{
+    static char stack[1 << 16] __attribute__((aligned(64))), bytes[1000];
+
+    cloned_fd = open_at(0, 42);
+    fflush(stdout);
+    reap(clone(cloned, stack + sizeof stack, SIGCHLD, bytes));
+    say_bytes("after a clone", buffer, read(cloned_fd, buffer, 1000));
+    fflush(stdout);
+    close(cloned_fd);
+    cloned_fd = open_at(0, 43);
+    reap(clone(cloned, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, bytes));
+    say_bytes("after one in our memory", buffer, read(cloned_fd, buffer, 1000));
+    close(cloned_fd);
+}
+
+static void at_terminal(void)
+{
+    int fd = open_at(0, 44), master = -1;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = forkpty(&master, NULL, NULL, NULL);
+    if (pid == 0)
+        _exit(read(fd, buffer, 1000) == 1000 ? 0 : 1);
+    reap(pid);
+    say_bytes("after forkpty", buffer, read(fd, buffer, 1000));
+    close(fd);
+    close(master);
+}
+
+/* What was standard input is /dev/null in a daemon, which says through a pipe what it read. */
+static void as_daemon(void)
+{
+    int pipes[2], result[2] = {-1, -1};
+    pid_t pid;
+
+    if (pipe(pipes) != 0)
+        die("pipe");
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        int fd = open_at(0, 45);
+
+        close(0);
+        if (open(data_path, O_RDONLY) != 0 || read(0, buffer, 10) != 10 || daemon(1, 0) != 0)
+            _exit(1);
+        result[0] = (int)read(0, buffer, 10);
+        result[1] = (int)lseek(fd, 0, SEEK_CUR);
+        _exit(write(pipes[1], result, sizeof result) == sizeof result ? 0 : 1);
+    }
+    close(pipes[1]);
+    reap(pid);
+    say("daemon wrote", read(pipes[0], result, sizeof result));
+    say("read from nothing", result[0]);
+    say("where", result[1]);
+    close(pipes[0]);
 }
 
 /* ---- spawn ---- */
@@ -346,6 +419,9 @@ int main(int argc, char **argv)
     executed();
     inherited();
     vforked();
+    clones();
+    at_terminal();
+    as_daemon();
     spawned();
     if (argc > 2)
         shells();

@@ -132,13 +132,19 @@ bool fb_pl_apart(const char *dir)
 
 /* ---- paths ---- */
 
-bool fb_pl_elsewhere(const char *path)
+/* `//`, and `..` behind a name, may lead below a root from any name. */
+static bool is_odd(const char *path)
 {
-    return path && path[0] == '/' && (!fb_pl_on() || !may_be_ours(path));
+    return strstr(path, "//") || strstr(path, "/../");
 }
 
-/* A `..` behind a name may lead below a root all the same: then the kernel goes there, which is
- * right, and not worth a look at every path. */
+bool fb_pl_elsewhere(const char *path)
+{
+    return path && path[0] == '/' && (!fb_pl_on() || (!may_be_ours(path) && !is_odd(path)));
+}
+
+/* An odd name may lead below a root all the same: then the kernel goes there, which is right, and
+ * not worth a look at every path that is read. */
 bool fb_pl_outside(int dir, const char *path)
 {
     if (!path || path[0] == '.' || path[0] == '\0')
@@ -153,7 +159,8 @@ bool fb_pl_stranger(int dir, const char *path, int flags)
     if (atomic_load_explicit(&fb_pl_active, memory_order_relaxed) || !path)
         return false;
     if (fb_likely(path[0] == '/'))
-        return !fb_pl_on() || !may_be_ours(path);
+        return !fb_pl_on() ||
+               (!may_be_ours(path) && ((flags & ~FB_PL_SERVABLE) == 0 || !is_odd(path)));
     return (flags & ~FB_PL_SERVABLE) == 0 && fb_pl_outside(dir, path);
 }
 

@@ -214,7 +214,7 @@ bool fb_pl_stranger(int dir, const char *path, int flags);
 bool fb_pl_outside(int dir, const char *path);
 /* A directory neither below nor above any root. */
 bool fb_pl_apart(const char *dir);
-/* An absolute path that is not ours. */
+/* An absolute path that is not ours, whatever it leads over. */
 bool fb_pl_elsewhere(const char *path);
 /* The same as fb_pl_path(), all symbolic links resolved (by the kernel). */
 bool fb_pl_exact(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH]);

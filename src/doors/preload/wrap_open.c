@@ -157,7 +157,8 @@ static int took_note(int fd, const char *clean, int flags)
 static bool follow(int dir, const char *path, int flags, char ret_path[FB_CLIENT_FILE_PATH])
 {
     return strstr(path, "/../") && (flags & ~FB_PL_SERVABLE) == 0 && !fb_pl_vforked &&
-           !fb_pl_elsewhere(path) && fb_pl_on() && fb_pl_exact(dir, path, ret_path);
+           !(path[0] == '/' && fb_pl_outside(dir, path)) && fb_pl_on() &&
+           fb_pl_exact(dir, path, ret_path);
 }
 
 /* Of a path that was not followed, what is to be known of it all the same. */

@@ -6,6 +6,7 @@
  *             until one of the two uses the offset (real.c).
  *   vfork     the child shares our memory but not our descriptors. Everything becomes real first,
  *             and until the parent goes on nothing is ours.
+ *   clone     as fork or vfork, by its flags; with CLONE_FILES it is a thread.
  *   spawn     libc does the child's work out of our sight: everything becomes real.
  *   exec      what is not close-on-exec becomes real.
  *
@@ -13,6 +14,7 @@
  * not: the library goes to sleep in it.
  */
 #include <grp.h>
+#include <pty.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -20,6 +22,7 @@
 #include <string.h>
 #include <sys/fsuid.h>
 #include <unistd.h>
+#include <utmp.h>
 
 #include "doors/preload/preload_priv.h"
 
@@ -99,6 +102,91 @@ FB_EXPORT pid_t vfork(void)
     return fork();
 }
 #endif
+
+/* What a child without its parent's memory begins with: no atfork tells it. */
+struct beginning {
+    int (*fn)(void *);
+    void *arg;
+};
+
+static int begin_child(void *arg)
+{
+    const struct beginning *b = arg;
+
+    fb_pl_in_child();
+    return b->fn(b->arg);
+}
+
+FB_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
+{
+    struct beginning begins = {.fn = fn, .arg = arg};
+    bool was = fb_pl_vforked;
+    pid_t *parent, *child;
+    va_list args;
+    void *tls;
+    int pid;
+
+    /* Some may not be there: they are handed on unseen. */
+    va_start(args, arg);
+    parent = va_arg(args, pid_t *);
+    tls = va_arg(args, void *);
+    child = va_arg(args, pid_t *);
+    va_end(args);
+    if (flags & CLONE_FILES)
+        return FB_REAL(clone)(fn, stack, flags, arg, parent, tls, child);
+    fb_pl_make_real_if(fb_pl_any);
+    if (!(flags & CLONE_VM))
+        return FB_REAL(clone)(begin_child, stack, flags, &begins, parent, tls, child);
+    /* The child may use this thread's own memory while the thread waits for it. */
+    fb_pl_vforked = was || (flags & CLONE_VFORK);
+    pid = FB_REAL(clone)(fn, stack, flags, arg, parent, tls, child);
+    fb_pl_vforked = was;
+    return pid;
+}
+
+/* ---- terminals ---- */
+
+/* The first three numbers have become something else inside libc. */
+static void fresh_three(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        fb_pl_fresh(fd);
+}
+
+FB_EXPORT int openpty(int *master, int *slave, char *name, const struct termios *term,
+                      const struct winsize *size)
+{
+    int rc = FB_REAL_LATE(openpty)(master, slave, name, term, size);
+
+    if (rc == 0) {
+        fb_pl_fresh(*master);
+        fb_pl_fresh(*slave);
+    }
+    return rc;
+}
+
+FB_EXPORT int forkpty(int *master, char *name, const struct termios *term,
+                      const struct winsize *size)
+{
+    pid_t pid;
+
+    fb_pl_before_fork();
+    pid = FB_REAL_LATE(forkpty)(master, name, term, size);
+    if (pid == 0)
+        fresh_three();
+    else if (pid > 0)
+        fb_pl_fresh(*master);
+    return pid;
+}
+
+FB_EXPORT int login_tty(int fd)
+{
+    int rc = FB_REAL_LATE(login_tty)(fd);
+
+    if (rc == 0)
+        fresh_three();
+    return rc;
+}
 
 /* ---- spawn ---- */
 
@@ -282,11 +370,15 @@ FB_EXPORT int fchdir(int fd)
     return rc;
 }
 
-/* It changes directory inside libc. */
+/* It forks, opens and changes directory inside libc. */
 FB_EXPORT int daemon(int stay, int keep)
 {
-    int rc = FB_REAL(daemon)(stay, keep);
+    int rc;
 
+    fb_pl_before_fork();
+    rc = FB_REAL(daemon)(stay, keep);
+    if (rc == 0 && !keep)
+        fresh_three();
     fb_pl_dir_forget(AT_FDCWD);
     return rc;
 }

@@ -52,8 +52,18 @@ FB_EXPORT int __fxstat64(int version, int fd, struct stat64 *st)
 
 /* ---- paths ---- */
 
+/* In what the mask says was seen. */
+static bool differs(const struct fb_version *a, const struct fb_version *b, unsigned mask)
+{
+    return ((mask & STATX_SIZE) && a->size != b->size) ||
+           ((mask & STATX_MTIME) && a->mtime_ns != b->mtime_ns) ||
+           ((mask & STATX_CTIME) && a->ctime_ns != b->ctime_ns) ||
+           ((mask & STATX_INO) && a->tag[0] != b->tag[0]);
+}
+
 /* The source has just said that the path has this size, these times and this inode. */
-static void compare(int dir, const char *path, mode_t mode, const struct fb_version *seen)
+static void compare(int dir, const char *path, mode_t mode, const struct fb_version *seen,
+                    unsigned mask)
 {
     char clean[FB_CLIENT_FILE_PATH];
     const struct fb_client_place *place;
@@ -74,8 +84,7 @@ static void compare(int dir, const char *path, mode_t mode, const struct fb_vers
     if (fb_layout_find_file(&s->layout, fb_path_hash(place->source, below, len), place->source,
                             below, len, &found) &&
         found.valid_until_ns > 0 && found.version.tag[1] == 0 &&
-        (found.version.size != seen->size || found.version.mtime_ns != seen->mtime_ns ||
-         found.version.ctime_ns != seen->ctime_ns || found.version.tag[0] != seen->tag[0]))
+        differs(&found.version, seen, mask))
         fb_client_forget(&fb_pl_client, clean);
 }
 
@@ -88,7 +97,7 @@ static void compare_stat(int dir, const char *path, const struct stat *st)
         .tag = {st->st_ino},
     };
 
-    compare(dir, path, st->st_mode, &seen);
+    compare(dir, path, st->st_mode, &seen, STATX_BASIC_STATS);
 }
 
 /* As with open(): libc returns to the caller itself when the path is not ours. */
@@ -204,10 +213,9 @@ static void fill_statx(const struct stat *st, struct statx *ret)
     };
 }
 
-/* Only if all of it was asked for is there something to compare. */
+/* What was not asked for is not compared. A type that is not known may be that of a file. */
 static void compare_statx(int dir, const char *path, const struct statx *sx)
 {
-    unsigned needed = STATX_TYPE | STATX_SIZE | STATX_MTIME | STATX_CTIME | STATX_INO;
     struct fb_version seen = {
         .size = sx->stx_size,
         .mtime_ns = sx->stx_mtime.tv_sec * 1000000000LL + sx->stx_mtime.tv_nsec,
@@ -215,8 +223,7 @@ static void compare_statx(int dir, const char *path, const struct statx *sx)
         .tag = {sx->stx_ino},
     };
 
-    if ((sx->stx_mask & needed) == needed)
-        compare(dir, path, sx->stx_mode, &seen);
+    compare(dir, path, sx->stx_mask & STATX_TYPE ? sx->stx_mode : S_IFREG, &seen, sx->stx_mask);
 }
 
 FB_EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask,
