@@ -199,6 +199,9 @@ bool fb_client_same_version(const struct fb_client_file *file, const struct stat
  * told, this process opens nothing through it until it can; one that hangs doubts what it knows
  * when it goes on. */
 void fb_client_forget(struct fb_client *client, const char *path);
+/* The same, and this process has it open for writing from now on: when it ends without a
+ * fb_client_forget() of it, however it ends, the daemon forgets it once more. */
+void fb_client_writes(struct fb_client *client, const char *path);
 
 /* ---- paths (path.c) ---- */
 

@@ -103,9 +103,9 @@ enum {
 
 /* False: there is a daemon, and it did not hear. One that does not live knows nothing that it will
  * believe. */
-static bool tell(struct fb_client *client, const char *path)
+static bool tell(struct fb_client *client, const char *path, uint32_t flags)
 {
-    struct fb_client_request request = {.op = FB_CLIENT_FORGET};
+    struct fb_client_request request = {.op = FB_CLIENT_FORGET, .flags = flags};
     struct fb_session *s = fb_client_session(client);
     const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
     struct fb_client_reply reply;
@@ -127,7 +127,7 @@ static bool tell_rest(struct fb_client *client)
 
         if (!atomic_compare_exchange_strong(&u->state, &state, BEING_WRITTEN))
             continue;
-        told = tell(client, u->path);
+        told = tell(client, u->path, 0);
         atomic_store(&u->state, told ? UNUSED : UNTOLD);
         if (!told)
             return false;
@@ -136,11 +136,11 @@ static bool tell_rest(struct fb_client *client)
     return atomic_load(&client->untold_count) == 0;
 }
 
-void fb_client_forget(struct fb_client *client, const char *path)
+static void forget(struct fb_client *client, const char *path, uint32_t flags)
 {
     size_t len = strlen(path);
 
-    if (fb_likely(tell(client, path)))
+    if (fb_likely(tell(client, path, flags)))
         return;
     for (unsigned i = 0; len < FB_CLIENT_FILE_PATH && i < FB_CLIENT_UNTOLD; i++) {
         struct fb_client_untold *u = &client->untold[i];
@@ -154,6 +154,16 @@ void fb_client_forget(struct fb_client *client, const char *path)
         return;
     }
     fb_client_turn_off(client);
+}
+
+void fb_client_forget(struct fb_client *client, const char *path)
+{
+    forget(client, path, 0);
+}
+
+void fb_client_writes(struct fb_client *client, const char *path)
+{
+    forget(client, path, FB_CLIENT_WRITES);
 }
 
 /* ---- opening ---- */

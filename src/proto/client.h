@@ -50,6 +50,9 @@ enum fb_client_op {
 };
 
 #define FB_CLIENT_WANT_MEMORY 1u /* HELLO: send the descriptors */
+/* FORGET: the path is open for writing. It is forgotten once more when the connection ends before a
+ * FORGET without this came: the kernel closes files, too, of processes that say nothing. */
+#define FB_CLIENT_WRITES 2u
 
 struct fb_client_request {
     uint32_t magic;

@@ -297,8 +297,30 @@ static void full(const char *file)
     show_at("cut", AT_FDCWD, file);
 }
 
+/* Writes to a file that others have looked at since it was opened, and ends without closing it:
+ * `how` it ends. It makes OPEN, and waits for READ. "inherited": it is standard output. */
+static void left_open(const char *how, const char *file, const char *open_sign,
+                      const char *read_sign)
+{
+    int fd = strcmp(how, "inherited") == 0 ? 1 : open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+    if (fd < 0 || creat(open_sign, 0644) < 0)
+        die(file);
+    while (access(read_sign, F_OK) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (write(fd, "more", 4) != 4)
+        die("write");
+    if (strcmp(how, "killed") == 0)
+        raise(SIGKILL);
+    if (strcmp(how, "exit") != 0)
+        _exit(0);
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 6 && strcmp(argv[1], "left-open") == 0)
+        left_open(argv[2], argv[3], argv[4], argv[5]);
     if (argc == 4 && strcmp(argv[1], "stopped") == 0)
         return stopped((pid_t)atoi(argv[2]), argv[3]), 0;
     if (argc == 3 && strcmp(argv[1], "full") == 0)

@@ -26,6 +26,7 @@ static void conn_close(struct fb_local_conn *conn)
 
     if (conn->request)
         fb_local_request_end(conn);
+    fb_local_end_writers(conn);
     fb_closep(&conn->area_fd);
     free(conn->payload);
     fb_local_client_put(local, conn->client);

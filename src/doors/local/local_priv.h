@@ -65,6 +65,7 @@ struct fb_local_client {
 };
 
 struct fb_local_request;
+struct fb_local_writer;
 
 struct fb_local_conn {
     struct fb_local *local;
@@ -89,6 +90,16 @@ struct fb_local_conn {
     unsigned iov_count;
     unsigned iov_at;
     _Atomic int64_t write_until_ns; /* 0: nothing is being written */
+    /* Paths that the process has open for writing; the oldest make room. */
+    struct fb_local_writer *writers;
+    unsigned writer_count;
+};
+
+/* Allocated with its path, as long as the connection. */
+struct fb_local_writer {
+    struct fb_local_writer *next; /* one that is older */
+    uint16_t source;
+    char path[];
 };
 
 /* One request; `path` has a final zero. */
@@ -186,6 +197,8 @@ void fb_local_conn_answer(struct fb_local_conn *conn, int32_t result, unsigned e
 
 /* Whole: head and path are there. Answers now or later. */
 void fb_local_request_run(struct fb_local_conn *conn);
+/* The connection has ended: so have its writers. */
+void fb_local_end_writers(struct fb_local_conn *conn);
 /* Sent, or never to be sent: gives back what the answer was made of. */
 void fb_local_request_end(struct fb_local_conn *conn);
 

@@ -194,6 +194,75 @@ static void read_path(struct fb_local_request *r)
     look_up(r, true, looked_up_for_read);
 }
 
+/* ---- writers ---- */
+
+#define WRITERS_MAX 256 /* of a connection */
+
+/* Where the path stands in the list; the list's end if it does not. */
+static struct fb_local_writer **find_writer(struct fb_local_conn *conn, const char *path)
+{
+    struct fb_local_writer **at = &conn->writers;
+
+    while (*at && ((*at)->source != conn->head.source || strcmp((*at)->path, path) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static struct fb_local_writer **oldest_writer(struct fb_local_conn *conn)
+{
+    struct fb_local_writer **at = &conn->writers;
+
+    while (*at && (*at)->next)
+        at = &(*at)->next;
+    return at;
+}
+
+static void drop_writer(struct fb_local_conn *conn, struct fb_local_writer **at)
+{
+    struct fb_local_writer *w = *at;
+
+    if (!w)
+        return;
+    *at = w->next;
+    conn->writer_count--;
+    free(w);
+}
+
+/* Without memory for it, the end of the writing is seen after the TTL. */
+static void note_writer(struct fb_local_conn *conn, const char *path)
+{
+    size_t len = strlen(path);
+    struct fb_local_writer *w;
+
+    drop_writer(conn, find_writer(conn, path));
+    if (!(conn->head.flags & FB_CLIENT_WRITES))
+        return;
+    if (conn->writer_count == WRITERS_MAX)
+        drop_writer(conn, oldest_writer(conn));
+    w = malloc(sizeof *w + len + 1);
+    if (!w)
+        return;
+    w->source = conn->head.source;
+    memcpy(w->path, path, len + 1);
+    w->next = conn->writers;
+    conn->writers = w;
+    conn->writer_count++;
+}
+
+void fb_local_end_writers(struct fb_local_conn *conn)
+{
+    while (conn->writers) {
+        struct fb_local_writer *w = conn->writers;
+        struct fb_local_volume *volume = fb_local_enter(conn->local, w->source);
+
+        if (volume) {
+            fb_cache_forget(volume->volume, w->path);
+            fb_local_leave(conn->local, volume);
+        }
+        drop_writer(conn, &conn->writers);
+    }
+}
+
 /* ---- all ---- */
 
 static bool path_is_sane(const struct fb_local_conn *conn)
@@ -232,6 +301,7 @@ void fb_local_request_run(struct fb_local_conn *conn)
         break;
     default:
         fb_cache_forget(r->volume->volume, r->path);
+        note_writer(conn, r->path);
         fb_local_conn_answer(conn, 0, 0);
         break;
     }

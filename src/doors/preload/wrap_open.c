@@ -3,7 +3,9 @@
  */
 #include <dirent.h>
 #include <linux/capability.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "doors/preload/preload_priv.h"
 
@@ -118,7 +120,7 @@ static void note_real(int fd, const char *clean, int flags)
         return;
     if (!fb_pl_path_of(fd, f->path))
         memcpy(f->path, clean, strlen(clean) + 1);
-    fb_client_forget(&fb_pl_client, f->path);
+    fb_client_writes(&fb_pl_client, f->path);
     fb_pl_watch(fd, f);
 }
 
@@ -280,6 +282,59 @@ WRAP_OPENAT_2(__openat_2)
 WRAP_OPENAT_2(__openat64_2)
 WRAP_CREAT(creat)
 WRAP_CREAT(creat64)
+
+/* ---- writers that nobody opens or closes ---- */
+
+/* What somebody has opened for us (prog >file): the daemon is told when it is closed, or we end. */
+__attribute__((constructor)) static void take_inherited(void)
+{
+    char path[FB_CLIENT_FILE_PATH];
+    struct stat st;
+
+    for (int fd = 0; fd <= 2; fd++) {
+        int flags = fb_sys_fcntl(fd, F_GETFL, 0);
+
+        if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH) &&
+            fb_sys_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && fb_pl_path_of(fd, path))
+            note_real(fd, path, O_WRONLY);
+    }
+}
+
+/* What is still open for writing the kernel will close: whoever opens it next is to see what is in
+ * it. (What libc writes out still later, and what a process that is killed has written, the daemon
+ * notices with the end of our connection.) */
+static void end_writers(void)
+{
+    int high = atomic_load(&fb_pl_highest), saved = errno;
+
+    if (fb_likely(atomic_load(&fb_pl_writers) == 0) || fb_pl_vforked)
+        return;
+    for (int fd = 0; fd <= high; fd++) {
+        struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+
+        if (f && f->kind == FB_PL_WRITER)
+            fb_client_writes(&fb_pl_client, f->path);
+        if (f)
+            fb_pl_put(f);
+    }
+    errno = saved;
+}
+
+__attribute__((destructor)) static void at_end(void)
+{
+    end_writers();
+}
+
+#define WRAP_EXIT(name)          \
+ FB_EXPORT void name(int status) \
+ {                               \
+  end_writers();                 \
+  FB_REAL(name)(status);         \
+  __builtin_unreachable();       \
+ }
+
+WRAP_EXIT(_exit)
+WRAP_EXIT(_Exit)
 
 /* ---- directories ---- */
 
