@@ -72,6 +72,10 @@ FOREBAY_API const char *forebay_version(void);
  * found out at each need, at most once a second while there is none; without a socket's name files
  * are always read directly. To be ended with forebay_disconnect().
  *
+ * Under `forebay run` the daemon hears what the program writes. Who connects otherwise, by the name
+ * of a socket, has nobody to tell it: a file that the program itself has just written may read as
+ * it was before until --metadata-ttl has passed.
+ *
  * NULL: ENOMEM; ENAMETOOLONG, the name is longer than a socket's can be. */
 FOREBAY_API struct forebay *forebay_connect(const char *socket);
 

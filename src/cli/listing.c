@@ -378,7 +378,11 @@ int cli_list(const struct cli_listing *how, struct fb_names **ret_names, struct 
     int rc = l.names ? list(&l) : no_memory(&l);
 
     if (rc == 0 && fb_names_count(l.names) == 0)
-        rc = fb_error_set(err, -ENOENT, "%s has no files in the order %s", how->dir, how->order);
+        rc = fb_error_set(err, -ENOENT, "%s has no files in the order %s%s", how->dir, how->order,
+                          strcmp(how->order, "imagefolder") == 0
+                              ? " (pictures in one directory for each class); --order sorted takes "
+                                "all files"
+                              : "");
     if (rc) {
         fb_names_free(l.names);
         return rc;

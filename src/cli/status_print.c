@@ -146,7 +146,7 @@ static void print_shares(FILE *out, const json_t *d)
         fputs(")\n", out);
     }
     if (json_array_size(shares) || number(counters, "client_hits"))
-        fprintf(out, "  clients  %llu connected, with %s hits of their own, %s\n",
+        fprintf(out, "  clients  %llu connected, with %s hits of their own (%s bytes)\n",
                 (unsigned long long)number(d, "clients"),
                 format_count(hits, number(counters, "client_hits")),
                 fb_format_size(bytes, number(counters, "client_hit_bytes")));

@@ -23,6 +23,7 @@ struct parts {
     char *type;
     char *source;
     dev_t dev;
+    int64_t user;
 };
 
 static bool is_octal(const char *p)
@@ -58,6 +59,13 @@ static char *next_word(char **rest)
     return word;
 }
 
+static int64_t user_in(const char *options)
+{
+    const char *at = options ? strstr(options, "user_id=") : NULL;
+
+    return at ? (int64_t)strtoul(at + strlen("user_id="), NULL, 10) : -1;
+}
+
 /* False: no such line as described above. */
 static bool split_line(char *line, struct parts *ret_parts)
 {
@@ -79,6 +87,7 @@ static bool split_line(char *line, struct parts *ret_parts)
     if (!ret_parts->source)
         return false;
     ret_parts->dev = makedev(major_no, minor_no);
+    ret_parts->user = user_in(next_word(&rest));
     unescape(ret_parts->point);
     unescape(ret_parts->type);
     unescape(ret_parts->source);
@@ -108,6 +117,7 @@ static int keep(struct fb_mountinfo *info, const struct parts *parts)
     info->type = fb_strdup(parts->type);
     info->source = fb_strdup(parts->source);
     info->dev = parts->dev;
+    info->user = parts->user;
     return info->mountpoint && info->type && info->source ? 0 : -ENOMEM;
 }
 

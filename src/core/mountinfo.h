@@ -18,6 +18,7 @@ struct fb_mountinfo {
     char *type;
     char *source;
     dev_t dev;
+    int64_t user; /* who mounted it, as FUSE has it; -1: not told */
 };
 
 /* The mount whose mount point is the longest that `path` (canonical) lies at or below; of several

@@ -98,6 +98,9 @@ static int take_value(struct args *a, const struct fb_setting *s, const char *la
 {
     const char *value = a->next < a->argc ? a->argv[a->next] : NULL;
 
+    if (value && value[0] == '-' && value[1] >= '0' && value[1] <= '9')
+        return fb_error_set(err, -EINVAL, "%s: '%.*s': may not be negative", label,
+                            FB_SETTING_VALUE_MAX, value);
     if (!value || (value[0] == '-' && value[1]))
         return fb_error_set(err, -EINVAL, "%s: needs a value; write --%s=%s", label, s->name,
                             fb_setting_argument(s));

@@ -22,7 +22,7 @@ static const char mounts[] =
     "30 22 0:30 / /mnt rw - tmpfs none rw\n"
     "31 22 0:31 / /mnt/a\\040b\\012c ro,nosuid shared:2 master:1 - fuse.forebay /sr\\134c ro\n"
     "32 22 0:32 / /top ro - fuse.forebay /old ro\n"
-    "33 32 0:33 / /top ro - fuse.forebay /new ro\n"
+    "33 32 0:33 / /top ro - fuse.forebay /new ro,user_id=1234,group_id=5\n"
     "garbage\n"
     "34 22 0:34 / /cut ro -\n";
 
@@ -39,11 +39,13 @@ static void test_mountinfo(void **state)
 
     assert_int_equal(find_in(mounts, "/mnt/a", &info), 0);
     assert_string_equal(info.type, "tmpfs");
+    assert_int_equal(info.user, -1);
     fb_mountinfo_free(&info);
 
     assert_int_equal(find_in(mounts, "/top", &info), 0);
     assert_string_equal(info.source, "/new");
     assert_int_equal(info.dev, makedev(0, 33));
+    assert_int_equal(info.user, 1234);
     fb_mountinfo_free(&info);
 
     assert_int_equal(find_in(mounts, "/cut", &info), 0);

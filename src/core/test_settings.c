@@ -302,6 +302,7 @@ static void test_args_refused(void **state)
     assert_flag_refused("-m", "12Q", -EINVAL,
                         "-m: '12Q' is not a size; write a number with K, M, G or T, such as 10G");
     assert_flag_refused("--memory", NULL, -EINVAL, "--memory: needs a value; write --memory=SIZE");
+    assert_flag_refused("--memory", "-5G", -EINVAL, "--memory: '-5G': may not be negative");
     assert_flag_refused("-m", "--quiet", -EINVAL, "-m: needs a value; write --memory=SIZE");
     assert_flag_refused("--policy", NULL, -EINVAL,
                         "--policy: needs a value; write --policy=lru|fifo|s3-fifo");

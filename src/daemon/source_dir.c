@@ -110,6 +110,8 @@ static int open_s3(const char *source, const struct fb_mount_settings *settings,
         rc = number_of("gid", settings->gid, 10, getegid(), &s3.gid, err);
     if (rc == 0)
         rc = number_of("umask", settings->umask, 8, 022, &s3.umask, err);
+    if (rc == 0 && s3.umask > 0777)
+        rc = fb_error_set(err, -EINVAL, "umask: '%s' is more than 0777", settings->umask);
     return rc ? rc : fb_source_s3_open(&s3, ret_source, err);
 }
 

@@ -179,6 +179,9 @@ int fb_posix_base_open(const char *path, struct fb_posix_base **ret_base, struct
     r = fb_posix_openat(base->root->fd, ".", O_PATH);
     if (r < 0) {
         fb_posix_base_destroy(base);
+        if (r == -EACCES)
+            return fb_error_set(err, r, "the source directory %s may not be entered by this user",
+                                path);
         return fb_error_set(err, r, "the source directory %s cannot be served safely: openat2: %s",
                             path, fb_strerror(r));
     }

@@ -27,6 +27,7 @@
 struct mounted {
     dev_t dev;
     bool ours;
+    bool others; /* another user's */
 };
 
 static bool find_mounted(const char *mountpoint, struct mounted *ret_mounted)
@@ -35,7 +36,11 @@ static bool find_mounted(const char *mountpoint, struct mounted *ret_mounted)
 
     if (fb_mountinfo_at(mountpoint, &info) < 0)
         return false;
-    *ret_mounted = (struct mounted){.dev = info.dev, .ours = strcmp(info.type, FB_MOUNT_TYPE) == 0};
+    *ret_mounted = (struct mounted){
+        .dev = info.dev,
+        .ours = strcmp(info.type, FB_MOUNT_TYPE) == 0,
+        .others = info.user >= 0 && info.user != (int64_t)geteuid(),
+    };
     fb_mountinfo_free(&info);
     return true;
 }
@@ -87,7 +92,7 @@ int fb_mount_remove(const char *mountpoint, bool lazy)
         return -errno;
     if (run_fusermount(mountpoint, lazy) || !find_mounted(mountpoint, &m))
         return 0;
-    return lazy ? -EPERM : -EBUSY;
+    return lazy || m.others ? -EPERM : -EBUSY;
 }
 
 /* ---- preparing ---- */
@@ -181,7 +186,10 @@ static int check_device(struct fb_error *err)
     if (errno == ENOENT)
         return fb_error_set(err, -ENODEV,
                             "there is no /dev/fuse: load the kernel module fuse (modprobe fuse)");
-    return fb_error_set(err, -errno, "/dev/fuse may not be opened: %s", fb_strerror(-errno));
+    return fb_error_set(err, -errno,
+                        "/dev/fuse may not be opened: %s; `forebay run` serves a directory to "
+                        "programs without it",
+                        fb_strerror(-errno));
 }
 
 int fb_mountpoint_prepare(const struct fb_mount_config *config, char **ret_mountpoint,

@@ -21,6 +21,8 @@ The daemon is found by $FOREBAY_SOCKET, which `forebay run` sets:
 
 Under `forebay run` the built-in open() is served by the cache as well; this module is for views
 without a copy, and for programs that cannot be started that way: connect(socket) names the daemon.
+Nobody tells the daemon then what the program writes: a file that it has just written may read as it
+was before until --metadata-ttl has passed.
 
 A file is one version: it reads as it was when it was opened, or raises OSError (errno.ESTALE) when
 it has changed and the cache does not have all of it; open it anew then. Files, connections and
