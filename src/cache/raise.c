@@ -10,12 +10,11 @@
 #include "core/mem.h"
 #include "core/thread.h"
 
-#define DEPTH       4u  /* stretches under way at most */
-#define BUSY_TIMES  3   /* as long as when there is little to do: others read, too */
+#define DEPTH       4u  /* stretches under way at most, and with what others read one more */
 #define SPARE_SHARE 16u /* of DRAM is left free, */
 #define SPARE_LEAST 2u  /* and so many segments */
 #define IDLE_NS     (2 * FB_NS_PER_S)
-#define WAIT_NS     FB_NS_PER_MS /* for a buffer */
+#define WAIT_NS     FB_NS_PER_MS /* for others */
 
 struct fb_raise {
     struct fb_cache *cache;
@@ -33,24 +32,18 @@ struct fb_raise {
     pthread_t thread;
 };
 
-struct under_way {
-    struct fb_stretch stretch;
-    int64_t begun_ns;
-};
-
 /* The work at hand. */
 struct work {
     struct fb_raise *raise;
     uint16_t source;
     bool paid;
-    bool learns;         /* its files' attributes are asked for */
-    uint32_t slot;       /* of the segment to look at, */
-    uint32_t slots_left; /* of so many, */
-    uint32_t item;       /* from this item on */
-    unsigned first, count, depth;
-    double fastest_ns; /* a KiB */
+    bool learns;           /* its files' attributes are asked for */
+    uint32_t slot;         /* of the segment to look at, */
+    uint32_t slots_left;   /* of so many, */
+    uint32_t item;         /* from this item on */
+    unsigned first, count; /* under way */
     uint64_t items, bytes;
-    struct under_way under_way[DEPTH];
+    struct fb_stretch stretches[DEPTH];
     char path[FB_PATH_MAX];
 };
 
@@ -114,15 +107,13 @@ static bool may_go_on(struct work *w)
 static bool begin(struct work *w)
 {
     struct fb_raise *r = w->raise;
-    struct under_way *u = &w->under_way[(w->first + w->count) % DEPTH];
+    struct fb_stretch *s = &w->stretches[(w->first + w->count) % DEPTH];
     struct fb_buffer *buffer = fb_buffer_get(r->cache->medium_pool);
 
     while (buffer && w->slots_left > 0) {
-        u->begun_ns = fb_now_ns();
-        u->stretch =
-            (struct fb_stretch){.segment = r->base + w->slot, .first = w->item, .buffer = buffer};
-        if (fb_store_stretch_begin(r->cache->store, &u->stretch, is_wanted, w) == 0) {
-            w->item = u->stretch.end;
+        *s = (struct fb_stretch){.segment = r->base + w->slot, .first = w->item, .buffer = buffer};
+        if (fb_store_stretch_begin(r->cache->store, s, is_wanted, w) == 0) {
+            w->item = s->end;
             w->count++;
             return true;
         }
@@ -137,29 +128,27 @@ static bool begin(struct work *w)
     return false;
 }
 
-/* A disk that takes long has others to serve. How long it takes by itself may change. */
-static void pace(struct work *w, const struct under_way *u)
+/* How many may be under way. Readers who keep the disk busy by themselves would only wait longer.
+ * Each of their reads has a buffer, as has each stretch. */
+static unsigned depth(const struct work *w)
 {
-    double took_ns = (double)(fb_now_ns() - u->begun_ns) * 1024 / (double)u->stretch.read.length;
+    struct fb_buffer_pool *pool = w->raise->cache->medium_pool;
+    uint32_t out = fb_buffer_pool_count(pool) - fb_buffer_pool_free(pool);
+    uint32_t others = out > w->count ? out - w->count : 0;
 
-    if (w->fastest_ns == 0 || took_ns < w->fastest_ns)
-        w->fastest_ns = took_ns;
-    else
-        w->fastest_ns += (took_ns - w->fastest_ns) / 1024;
-    w->depth = took_ns > BUSY_TIMES * DEPTH * w->fastest_ns ? 1 : DEPTH;
+    return others == 0 ? DEPTH : others > DEPTH ? 0 : DEPTH + 1 - others;
 }
 
 /* The oldest. Negative: the disk has failed. */
 static int finish(struct work *w)
 {
-    struct under_way *u = &w->under_way[w->first];
+    struct fb_stretch *s = &w->stretches[w->first];
     int rc;
 
     w->first = (w->first + 1) % DEPTH;
     w->count--;
-    rc = fb_store_stretch_end(w->raise->cache->store, &u->stretch, come_up, w);
-    pace(w, u);
-    fb_buffer_put(u->stretch.buffer);
+    rc = fb_store_stretch_end(w->raise->cache->store, s, come_up, w);
+    fb_buffer_put(s->buffer);
     return rc;
 }
 
@@ -168,7 +157,7 @@ static void raise_all(struct work *w)
     int rc = 0;
 
     while (rc == 0 && w->slots_left > 0 && may_go_on(w)) {
-        while (w->count < w->depth && begin(w))
+        while (w->count < depth(w) && begin(w))
             ;
         if (w->count > 0)
             rc = finish(w);
@@ -195,11 +184,8 @@ static void *raise_run(void *arg)
             fb_cond_wait(&r->wanted_cond, &r->lock, FB_NEVER_NS);
             continue;
         }
-        *w = (struct work){.raise = r,
-                           .source = r->source,
-                           .slot = r->slot,
-                           .slots_left = r->slots,
-                           .depth = DEPTH};
+        *w =
+            (struct work){.raise = r, .source = r->source, .slot = r->slot, .slots_left = r->slots};
         memcpy(w->path, r->path, sizeof w->path);
         fb_mutex_unlock(&r->lock);
         raise_all(w);

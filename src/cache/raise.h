@@ -18,8 +18,8 @@
  *   - make anything go: it takes free DRAM only, and leaves a share of that (SPARE_SHARE) to what
  *     is fetched meanwhile. So quotas do not enter: those divide what is full;
  *   - keep readers waiting: its memory is that of reads from disks, which it gets when nobody
- *     stands in line for it; at most DEPTH stretches are under way, fewer when the disk takes
- *     longer than it does by itself;
+ *     stands in line for it; at most DEPTH stretches are under way, fewer with every reader who
+ *     waits for the disk, and none where they keep it busy by themselves;
  *   - go on for nobody: it ends when readers of the set have stopped for IDLE_NS, or do not find
  *     in DRAM what they should by the share that was raised (fb_steer_raise_pays());
  *   - meddle with a plan (epochs.h), which knows better what comes next.
