@@ -22,7 +22,7 @@ struct note_header {
     uint64_t sequence;
     uint16_t source;
     uint16_t path_len;
-    uint32_t reserved;
+    uint32_t all_sources; /* not 0: whatever is older, of any source */
 };
 
 struct note {
@@ -148,6 +148,8 @@ static bool covers(const struct note *note, uint16_t source, const char *path)
 {
     size_t len = note->header.path_len;
 
+    if (note->header.all_sources)
+        return true;
     if (note->header.source != source || strncmp(note->path, path, len) != 0)
         return false;
     return len == 0 || path[len] == '\0' || path[len] == '/';
@@ -157,7 +159,7 @@ static bool covers(const struct note *note, uint16_t source, const char *path)
 static void collapse(struct fb_evictions *e, uint16_t source)
 {
     for (unsigned i = e->count; i-- > 0;)
-        if (e->notes[i].header.source == source)
+        if (e->notes[i].header.source == source && !e->notes[i].header.all_sources)
             drop_note(e, i);
 }
 
@@ -173,7 +175,8 @@ int fb_evictions_add(struct fb_evictions *e, uint64_t sequence, uint16_t source,
     for (unsigned i = e->count; i-- > 0;) {
         struct note wider = {.header = h, .path = (char *)path};
 
-        if (covers(&wider, e->notes[i].header.source, e->notes[i].path))
+        if (!e->notes[i].header.all_sources &&
+            covers(&wider, e->notes[i].header.source, e->notes[i].path))
             drop_note(e, i);
     }
     if (e->count == FB_EVICTIONS_MAX) {
@@ -206,12 +209,22 @@ uint64_t fb_evictions_sequence(const struct fb_evictions *e)
     return highest;
 }
 
-int fb_evictions_trim(struct fb_evictions *e, uint64_t oldest)
+int fb_evictions_trim(struct fb_evictions *e, uint64_t oldest, uint64_t newest)
 {
+    const struct note_header everything = {.sequence = newest, .all_sources = 1};
     unsigned before = e->count;
     bool damaged = e->all;
+    int rc;
 
-    e->all = false;
+    if (damaged) {
+        /* What is hidden now is hidden by the next start, too. */
+        while (e->count > 0)
+            drop_note(e, e->count - 1);
+        rc = append(e, &everything, "");
+        if (rc < 0)
+            return rc;
+        e->all = false;
+    }
     for (unsigned i = e->count; i-- > 0;)
         if (e->notes[i].header.sequence < oldest)
             drop_note(e, i);

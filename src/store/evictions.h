@@ -38,7 +38,8 @@ bool fb_evictions_hide(const struct fb_evictions *evictions, uint64_t sequence, 
 /* The highest sequence number noted: new segments must start above it. */
 uint64_t fb_evictions_sequence(const struct fb_evictions *evictions);
 
-/* No segment older than `oldest` is left. */
-FB_MUST_CHECK int fb_evictions_trim(struct fb_evictions *evictions, uint64_t oldest);
+/* No header older than `oldest` is left on a medium, nor one newer than `newest`. */
+FB_MUST_CHECK int fb_evictions_trim(struct fb_evictions *evictions, uint64_t oldest,
+                                    uint64_t newest);
 
 #endif

@@ -42,6 +42,7 @@ struct recovery {
     struct table tables[WINDOW_TABLES];
     uint64_t bytes_ahead;
     uint64_t damaged;
+    uint64_t oldest; /* of all headers, also of slots that are given back: they stay there */
     /* the segment at hand */
     const struct found *at;
     uint32_t key_count;
@@ -72,6 +73,8 @@ static void scan_tier(struct recovery *r, struct fb_store_tier *t)
 
         if (rc < 0)
             r->damaged++;
+        if (valid)
+            r->oldest = fb_min_u64(r->oldest, f->header.sequence);
         if (rc < 0 || !valid || !of_use(r, t, &f->header)) {
             fb_tier_give(t->tier, slot);
             continue;
@@ -246,10 +249,7 @@ static void trim_evictions(struct recovery *r)
     uint64_t oldest = atomic_load_explicit(&r->store->last_sequence, memory_order_relaxed) + 1;
     int rc;
 
-    for (uint32_t i = 0; i < r->count; i++)
-        if (r->found[i].segment->state == FB_SEGMENT_SEALED)
-            oldest = fb_min_u64(oldest, r->found[i].header.sequence);
-    rc = fb_evictions_trim(r->store->evictions, oldest);
+    rc = fb_evictions_trim(r->store->evictions, fb_min_u64(oldest, r->oldest), oldest - 1);
     if (rc < 0) /* notes that are of no use any more do no harm */
         fb_log_debug("the list of evictions was not trimmed: %s", fb_strerror(rc));
 }
@@ -265,6 +265,7 @@ int fb_store_recover(struct fb_store *store, struct fb_error *err)
     if (r == NULL)
         goto out;
     r->store = store;
+    r->oldest = UINT64_MAX;
     r->found = fb_alloc_array(slots + 1, sizeof *r->found);
     if (r->found == NULL)
         goto out;

@@ -56,7 +56,7 @@ static void hides_what_was_there(void **state)
     assert_int_equal(fb_evictions_sequence(f->e), 10);
     assert_int_equal(fb_evictions_add(f->e, 12, 3, ""), 0);
     assert_true(fb_evictions_hide(f->e, 12, 3, "z"));
-    assert_int_equal(fb_evictions_trim(f->e, 13), 0);
+    assert_int_equal(fb_evictions_trim(f->e, 13, 20), 0);
     reopen(f);
     assert_false(fb_evictions_hide(f->e, 12, 3, "z"));
 }
@@ -98,7 +98,11 @@ static void damage_hides_everything(void **state)
     assert_int_equal(ftruncate(fd, 20), 0);
     reopen(f);
     assert_true(fb_evictions_hide(f->e, 1, 9, "other"));
-    assert_int_equal(fb_evictions_trim(f->e, 11), 0);
+    assert_int_equal(fb_evictions_trim(f->e, 11, 20), 0);
+    reopen(f);
+    assert_true(fb_evictions_hide(f->e, 20, 9, "other"));
+    assert_false(fb_evictions_hide(f->e, 21, 9, "other"));
+    assert_int_equal(fb_evictions_trim(f->e, 21, 25), 0);
     reopen(f);
     assert_false(fb_evictions_hide(f->e, 1, 9, "other"));
     close(fd);

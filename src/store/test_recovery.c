@@ -195,6 +195,27 @@ static void test_evicted_by_hand(void **state)
     world_end(&w);
 }
 
+/* The slots of what is hidden are given back, but their headers stand until they are used again. */
+static void test_evicted_stays_evicted(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    world_make(&w, WITH_NVME);
+    world_open(&w);
+    append(&w, 3, 0, 0);
+    append(&w, 4, 0, 0);
+    assert_int_equal(fb_store_flush(w.store), 0);
+    fb_store_forget(w.store, world_find(&w, 3));
+    fb_store_forget(w.store, world_find(&w, 4));
+    assert_int_equal(fb_store_hide(w.store, WORLD_SOURCE, ""), 0);
+    for (int i = 0; i < 3; i++) {
+        reopen(&w, false);
+        assert_int_equal(metric(&w, FB_SM_RECOVERED), 0);
+    }
+    world_end(&w);
+}
+
 static void test_other_block_size(void **state)
 {
     struct world w = {0};
@@ -575,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_newest_version_wins),
         cmocka_unit_test(test_stale_is_not_written),
         cmocka_unit_test(test_evicted_by_hand),
+        cmocka_unit_test(test_evicted_stays_evicted),
         cmocka_unit_test(test_other_block_size),
         cmocka_unit_test(test_small_tables),
         cmocka_unit_test(test_forged_tables),
