@@ -65,7 +65,7 @@ bool fb_place_take_back(struct fb_cache *cache, const struct fb_item *item, uint
 {
     if (atomic_load(&cache->evictions) == evictions)
         return false;
-    fb_store_forget(cache->store, item->file);
+    fb_store_drop(cache->store, fb_item_key(item->file, item->block));
     return true;
 }
 
@@ -571,7 +571,7 @@ bool fb_place_promote(struct fb_cache *cache, const struct fb_item *item)
     if (fb_store_append(cache->store, 0, item) != 0)
         return false;
     if (!has_place_below(cache, item)) {
-        fb_store_forget(cache->store, item->file);
+        fb_store_drop(cache->store, fb_item_key(item->file, item->block));
         return false;
     }
     fb_metric_add(&cache->metrics, FB_CM_PROMOTED, 1);

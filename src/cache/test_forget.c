@@ -2,6 +2,8 @@
  * What the cache no longer believes or holds: files that are deleted, evicted, or changed through a
  * door, at rest, during a fetch and over a restart.
  */
+#include "cache/cache_priv.h"
+#include "cache/place_priv.h"
 #include "cache/test_rig.h"
 
 static int make_source(void **state)
@@ -11,6 +13,7 @@ static int make_source(void **state)
     put_file("a", 10000, 1);
     put_file("b", 10000, 2);
     put_file("goes", 10000, 1);
+    put_file("large", 8 * 256 * 1024, 7);
     settle();
     return 0;
 }
@@ -137,6 +140,23 @@ static void evicted_during_a_fetch(void **state)
     let_go(f, read.file);
 }
 
+/* What comes too late is one item, and the rest of its file is none of its business. */
+static void one_item_is_taken_back(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_item item = {.block = 3, .length = 256 * 1024};
+
+    open_cache(f);
+    item.file = look_up(f, "large");
+    expect_range(f, item.file, 8 * 256 * 1024, 7, 0, 8 * 256 * 1024);
+    wait_admitted(f, 8);
+    assert_int_equal(fb_files_items(f->cache->files, item.file), 8);
+    /* Somebody has evicted something else since the item was read. */
+    assert_true(fb_place_take_back(f->cache, &item, atomic_load(&f->cache->evictions) - 1));
+    assert_int_equal(fb_files_items(f->cache->files, item.file), 7);
+    let_go(f, item.file);
+}
+
 static void evicted_over_a_restart(void **state)
 {
     struct fixture *f = *state;
@@ -162,8 +182,9 @@ static void evicted_over_a_restart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(deleted_files_go), CASE(changed_through_a_door), CASE(learned_after_a_change),
-        CASE(evicted_by_hand),  CASE(evicted_during_a_fetch), CASE(evicted_over_a_restart),
+        CASE(deleted_files_go),       CASE(changed_through_a_door), CASE(learned_after_a_change),
+        CASE(evicted_by_hand),        CASE(evicted_during_a_fetch), CASE(evicted_over_a_restart),
+        CASE(one_item_is_taken_back),
     };
 
     return cmocka_run_group_tests(tests, make_source, remove_source);

@@ -215,6 +215,13 @@ void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_wherea
     ret_where->segment = ret_where->below ? fb_loc_segment(e.loc[1]) : 0;
 }
 
+void fb_store_drop(struct fb_store *store, uint64_t key)
+{
+    struct fb_index_entry old;
+
+    (void)fb_index_remove(store->index, key, &old);
+}
+
 void fb_store_drop_dram(struct fb_store *store, uint64_t key)
 {
     struct fb_index_entry e;

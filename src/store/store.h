@@ -298,6 +298,9 @@ FB_MUST_CHECK int fb_store_hide(struct fb_store *store, uint16_t source, const c
 /* Takes all items of a file out of the index (all tiers). The caller holds a reference. */
 void fb_store_forget(struct fb_store *store, uint32_t file);
 
+/* Takes one item out of the index (all tiers). */
+void fb_store_drop(struct fb_store *store, uint64_t key);
+
 /* Where an item is. */
 struct fb_whereabouts {
     bool in_dram;
