@@ -175,6 +175,10 @@ int fb_tier_files_allocate(struct fb_tier *tier, uint32_t slot)
             (void)!fb_tier_files_discard(tier, slot);
             return FB_TIER_FULL;
         }
+        /* A file system that allocates only as it is written to (ext3, NFS before 4.2): the seal
+         * may find it full then, which loses a segment and no more. */
+        if ((errno == EOPNOTSUPP || errno == ENOSYS) && tier->kind == FB_TIER_NVME)
+            return 0;
         if (errno != EINTR)
             return -errno;
     }
