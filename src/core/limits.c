@@ -191,8 +191,10 @@ bool fb_task_is_dying(uint32_t tid)
         return false;
     snprintf(path, sizeof path, "/proc/%u/status", tid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* There may be no /proc, or it may hide the processes of others (hidepid). */
     if (fd < 0)
-        return errno == ENOENT || errno == ESRCH;
+        return (errno == ENOENT || errno == ESRCH) &&
+               (tid > INT32_MAX || (kill((pid_t)tid, 0) < 0 && errno == ESRCH));
     n = read(fd, text, sizeof text - 1);
     if (n <= 0)
         return true;

@@ -145,12 +145,13 @@ int fb_mountinfo_parse(FILE *file, const char *path, struct fb_mountinfo *ret_in
     return rc;
 }
 
-/* Never 0, which would pass for success. */
+/* Never 0, which would pass for success, nor that of a mount which is not there: without /proc
+ * nobody knows. */
 static int open_error(void)
 {
     int code = 0 - errno;
 
-    return code < 0 ? code : -EIO;
+    return code < 0 && code != -ENOENT ? code : -EIO;
 }
 
 int fb_mountinfo_find(const char *path, struct fb_mountinfo *ret_info)

@@ -216,8 +216,14 @@ int fb_runtime_lock(const char *home, int *ret_fd, struct fb_error *err)
     if (fd < 0)
         return fb_error_set(err, -errno, "cannot write to the cache directory %s: %s", home,
                             fb_strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+    rc = flock(fd, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
+    if (rc == -EWOULDBLOCK)
         return refuse_locked(fd, home, err);
+    if (rc < 0) /* Lustre without -o flock, NFS without its lock daemon */
+        return fb_error_set(err, rc,
+                            "cannot lock the cache directory %s: %s; write --cache-dir with a "
+                            "directory on a local disk",
+                            home, fb_strerror(rc));
     /* For the sentence above only; the lock is what counts. A full disk is no reason to end. */
     if ((ftruncate(fd, 0) != 0 || dprintf(fd, "%ld\n", (long)getpid()) < 0) && errno != ENOSPC &&
         errno != EDQUOT)

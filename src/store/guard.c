@@ -24,14 +24,17 @@ static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER; /* innermost: hel
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
+    struct sigaction deadly = {.sa_handler = SIG_DFL};
+
+    /* It counts on that: when it raises the signal again, the signal shall do what it should. */
+    if (before.sa_flags & SA_RESETHAND)
+        sigaction(number, &deadly, NULL);
     if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(number, info, context);
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
     } else {
         /* The instruction runs again when we return, and the signal then does what it should. */
-        struct sigaction deadly = {.sa_handler = SIG_DFL};
-
         sigaction(number, &deadly, NULL);
     }
 }

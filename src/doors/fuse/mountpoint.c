@@ -47,9 +47,16 @@ static bool find_mounted(const char *mountpoint, struct mounted *ret_mounted)
 
 bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev)
 {
-    struct mounted m;
+    struct fb_mountinfo info;
+    struct stat st;
+    int rc = fb_mountinfo_at(mountpoint, &info);
 
-    return find_mounted(mountpoint, &m) && m.dev == dev;
+    /* Without /proc, or a descriptor to read it by: whoever serves it is still there to be asked. */
+    if (rc < 0)
+        return rc != -ENOENT && stat(mountpoint, &st) == 0 && st.st_dev == dev;
+    st.st_dev = info.dev;
+    fb_mountinfo_free(&info);
+    return st.st_dev == dev;
 }
 
 /* ---- unmounting ---- */
