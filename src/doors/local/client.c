@@ -328,6 +328,8 @@ bool fb_local_tick(void *arg)
         client_unref(clients[i]);
     }
     expire(local, now_ns);
+    if (atomic_exchange_explicit(&local->accept_later, false, memory_order_relaxed))
+        fb_local_listen(local);
     if (!rests)
         local->rest_until_ns = now_ns + rest_after(fb_now_ns() - now_ns);
     return !rests;

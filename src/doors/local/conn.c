@@ -264,12 +264,25 @@ static void conn_open(struct fb_local *local, int fd, const struct ucred *peer)
         conn_close(conn);
 }
 
+void fb_local_listen(struct fb_local *local)
+{
+    struct epoll_event come = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &local->listener};
+
+    (void)epoll_ctl(local->epolls[0], EPOLL_CTL_MOD, local->listener, &come);
+}
+
 void fb_local_accept(struct fb_local *local)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
     int fd = accept4(local->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
+    /* What is missing now is missing at once again: not in a loop. */
+    if (fd < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        atomic_store_explicit(&local->accept_later, true, memory_order_relaxed);
+        return;
+    }
+    fb_local_listen(local);
     if (fd < 0)
         return;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || peer.uid != geteuid()) {

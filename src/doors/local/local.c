@@ -283,7 +283,7 @@ static void *serve(void *arg)
 static int start_threads(struct fb_local *local)
 {
     struct epoll_event stop = {.events = EPOLLIN, .data.ptr = NULL};
-    struct epoll_event come = {.events = EPOLLIN, .data.ptr = &local->listener};
+    struct epoll_event come = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &local->listener};
     unsigned count = local->config.threads ? local->config.threads : fb_cpu_count();
 
     count = (unsigned)fb_min_u64(fb_max_u64(count, 1), FB_LOCAL_THREADS_MAX);

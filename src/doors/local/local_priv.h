@@ -135,6 +135,7 @@ struct fb_local {
     _Atomic bool stop;
     _Atomic unsigned next_thread;
     _Atomic int64_t warned_ns;
+    _Atomic bool accept_later; /* no descriptor for who comes: the hook lets us try again */
 
     struct fb_mutex lock;
     struct fb_cond idle;
@@ -188,6 +189,8 @@ bool fb_local_peer_fits(const struct fb_local_conn *conn);
 /* ---- conn.c ---- */
 
 void fb_local_accept(struct fb_local *local);
+/* Listens for the next one. */
+void fb_local_listen(struct fb_local *local);
 /* epoll says that something can be done. */
 void fb_local_conn_serve(struct fb_local_conn *conn, uint32_t events);
 /* Sends conn->reply and what conn->iov[1 ...] (extra of them) hold; then the next request. */
