@@ -217,6 +217,9 @@ void fb_fetch_join(struct fb_piece *piece, struct fb_buffer *buffer)
         piece->outcome = f->state == FETCH_PARKED ? FB_ACCESS_MEMORY : FB_ACCESS_JOINED;
         f->park = f->park && piece->read->early;
         f->patient = f->patient && piece->read->early;
+        /* Not sent yet, it has as long as who comes to wait for it. */
+        if (f->state == FETCH_QUEUED && f->deadline_ns < piece->read->deadline_ns)
+            f->deadline_ns = piece->read->deadline_ns;
     }
     if (f && (f->state == FETCH_ANSWERED || f->state == FETCH_PARKED)) {
         answered = true;
