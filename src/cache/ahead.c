@@ -64,8 +64,8 @@ static void fetch(const struct fb_ahead *ahead, uint64_t offset, uint64_t length
         .length = (uint32_t)length,
         .door = ahead->door,
         .early = true,
-        .park = true,
-        .soon = true,
+        .park = ahead->soon,
+        .soon = ahead->soon,
         .batched = true,
         .done = done,
     };
@@ -183,6 +183,7 @@ bool fb_ahead_plan(const struct fb_read *read, struct fb_ahead *ret_ahead)
         .caller = read->caller,
         .file = read->file,
         .door = read->door,
+        .soon = !read->steady,
         .from = from,
         .until = until,
     };

@@ -286,8 +286,9 @@ struct fb_read {
     uint8_t door;
     /* Not NULL: the calling thread may wait for a medium, quicker for one read at a time. */
     struct fb_meanwhile *meanwhile;
-    bool early; /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
-    bool park;  /* with early: what finds no room waits a while in its buffer */
+    bool steady; /* nobody is about to use it: what is fetched ahead of it displaces nothing */
+    bool early;  /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
+    bool park;   /* with early: what finds no room waits a while in its buffer */
     _Atomic bool
         *cancel; /* NULL, or set when a signal came: once caller.pid is dying, done(-EINTR) */
     void (*done)(struct fb_read *read);
@@ -419,15 +420,17 @@ FB_MUST_CHECK bool fb_cache_model(struct fb_cache *cache, struct fb_model_view *
 /* ---- warming ---- */
 
 struct fb_warm {
+    int64_t until_ns;       /* ends about then with -EINPROGRESS, however much is missing */
+    uint64_t place;         /* where to begin; then, how far it is */
     uint64_t bytes;         /* of the file */
     uint64_t cached_bytes;  /* of them, in some tier when this returns */
     uint64_t fetched_bytes; /* read for it */
 };
 
 /* Brings what is missing of a file, or (check) only looks. Waits for the source, each read within
- * its deadline. */
+ * its deadline. What was read is counted by each call, what is cached by the last. */
 FB_MUST_CHECK int fb_cache_warm(struct fb_volume *volume, const char *path, bool check,
-                                struct fb_warm *ret_warm);
+                                struct fb_warm *warm);
 
 /* How many client processes memory was set aside for. */
 unsigned fb_cache_clients_max(const struct fb_cache *cache);

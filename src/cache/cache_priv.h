@@ -199,6 +199,7 @@ struct fb_ahead {
     struct fb_caller caller;
     uint32_t file;
     uint8_t door;
+    bool soon; /* see struct fb_read */
     uint64_t from, until;
 };
 
@@ -207,6 +208,9 @@ void fb_ahead_go(const struct fb_ahead *ahead);
 
 /* read.c */
 void fb_read_submit(struct fb_read *read);
+/* As fb_cache_pread(), of what is only to be kept. */
+FB_MUST_CHECK int64_t fb_cache_pread_steadily(struct fb_volume *volume, uint32_t file,
+                                              uint64_t offset, uint32_t length, void *ret_data);
 void fb_piece_done(struct fb_piece *piece, int result, uint8_t outcome);
 /* Ends reads that wait for buffers and whose time is up, or that were cancelled. */
 void fb_read_expire(struct fb_cache *cache, int64_t now_ns);

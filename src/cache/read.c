@@ -502,10 +502,11 @@ static void wake(struct fb_read *read)
 }
 
 static int64_t pread_once(struct fb_volume *volume, uint32_t file, uint64_t offset, uint32_t length,
-                          uint8_t *ret_data)
+                          bool steady, uint8_t *ret_data)
 {
     struct fb_event answered;
     struct fb_read read = {.volume = volume,
+                           .steady = steady,
                            .file = file,
                            .offset = offset,
                            .length = length,
@@ -525,14 +526,15 @@ static int64_t pread_once(struct fb_volume *volume, uint32_t file, uint64_t offs
     return got;
 }
 
-int64_t fb_cache_pread(struct fb_volume *volume, uint32_t file, uint64_t offset, uint32_t length,
-                       void *ret_data)
+static int64_t pread_all(struct fb_volume *volume, uint32_t file, uint64_t offset, uint32_t length,
+                         bool steady, void *ret_data)
 {
     uint64_t total = 0;
 
     while (total < length) {
         uint32_t want = (uint32_t)fb_min_u64(length - total, FB_READ_MAX);
-        int64_t got = pread_once(volume, file, offset + total, want, (uint8_t *)ret_data + total);
+        int64_t got =
+            pread_once(volume, file, offset + total, want, steady, (uint8_t *)ret_data + total);
 
         if (got < 0)
             return got;
@@ -541,4 +543,16 @@ int64_t fb_cache_pread(struct fb_volume *volume, uint32_t file, uint64_t offset,
             break;
     }
     return (int64_t)total;
+}
+
+int64_t fb_cache_pread(struct fb_volume *volume, uint32_t file, uint64_t offset, uint32_t length,
+                       void *ret_data)
+{
+    return pread_all(volume, file, offset, length, false, ret_data);
+}
+
+int64_t fb_cache_pread_steadily(struct fb_volume *volume, uint32_t file, uint64_t offset,
+                                uint32_t length, void *ret_data)
+{
+    return pread_all(volume, file, offset, length, true, ret_data);
 }

@@ -108,7 +108,7 @@ static void neighbours_share_a_request(void **state)
 static void large_blocks(void **state)
 {
     struct fixture *f = *state;
-    struct fb_warm warm;
+    struct fb_warm warm = {.until_ns = INT64_MAX};
     uint32_t file;
 
     f->config.block_bytes = 2 * MIB;

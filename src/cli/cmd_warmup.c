@@ -60,7 +60,8 @@ struct warmup {
     uint64_t files, bytes, cached, fetched, failed;
     char error[FB_ERROR_TEXT_MAX]; /* of the first that failed */
     json_t *batch;
-    uint64_t batch_bytes;
+    json_t *places;                   /* of its files, when the daemon has done a part of it */
+    uint64_t batch_bytes, part_bytes; /* the latter of files that are not over */
     size_t batch_text;
     int64_t begun_ns, shown_ns;
     bool show;
@@ -73,7 +74,8 @@ static void show(struct warmup *w, bool last)
     char done[FB_UNITS_TEXT_MAX], all[FB_UNITS_TEXT_MAX], rate[FB_UNITS_TEXT_MAX];
     char left[FB_UNITS_TEXT_MAX] = "";
     int64_t now_ns = fb_now_ns();
-    double share = w->all_bytes ? (double)w->bytes / (double)w->all_bytes : 1;
+    uint64_t bytes = fb_min_u64(w->bytes + w->part_bytes, w->all_bytes);
+    double share = w->all_bytes ? (double)bytes / (double)w->all_bytes : 1;
     double took_s = (double)(now_ns - w->begun_ns) / (double)FB_NS_PER_S;
     int full = (int)(share * BAR_WIDTH);
 
@@ -84,7 +86,7 @@ static void show(struct warmup *w, bool last)
         fb_format_duration(left, (int64_t)ceil(took_s * (1 - share) / share) * FB_NS_PER_S);
     fprintf(stderr, "\r[%.*s%.*s] %5.1f%%  %s of %s  %s/s%s%s \033[K", full,
             "########################", BAR_WIDTH - full, "........................", 100 * share,
-            fb_format_size(done, w->bytes), fb_format_size(all, w->all_bytes),
+            fb_format_size(done, bytes), fb_format_size(all, w->all_bytes),
             fb_format_size(rate, (uint64_t)((double)w->fetched / (took_s > 0.1 ? took_s : 0.1))),
             *left ? "  left " : "", left);
     if (last)
@@ -100,6 +102,19 @@ static uint64_t number(const json_t *reply, const char *name)
     return n > 0 ? (uint64_t)n : 0;
 }
 
+/* How far the files are that are not over. */
+static uint64_t sum_places(const json_t *places)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < json_array_size(places); i++) {
+        json_int_t place = json_integer_value(json_array_get(places, i));
+
+        sum += place > 0 ? (uint64_t)place : 0;
+    }
+    return sum;
+}
+
 static int take_reply(struct warmup *w, const json_t *reply, struct fb_error *err)
 {
     const char *error = json_string_value(json_object_get(reply, "error"));
@@ -110,8 +125,10 @@ static int take_reply(struct warmup *w, const json_t *reply, struct fb_error *er
                             w->path);
     if (!cli_reply_ok(reply))
         return fb_error_set(err, -EIO, "%s", cli_reply_error(reply));
-    w->files += json_array_size(w->batch);
-    w->bytes += w->batch_bytes;
+    json_decref(w->places);
+    w->places = json_incref(json_object_get(reply, "places"));
+    w->part_bytes = sum_places(w->places);
+    w->bytes += number(reply, "bytes");
     w->cached += number(reply, "cached_bytes");
     w->fetched += number(reply, "fetched_bytes");
     w->failed += number(reply, "failed");
@@ -120,22 +137,39 @@ static int take_reply(struct warmup *w, const json_t *reply, struct fb_error *er
     return 0;
 }
 
-static int send_batch(struct warmup *w, struct fb_error *err)
+/* Once, and as far as the daemon gets with it for now. */
+static int send_part(struct warmup *w, struct fb_error *err)
 {
     json_t *request, *reply = NULL;
     int rc;
 
-    if (json_array_size(w->batch) == 0)
-        return 0;
-    request = json_pack("{s:s, s:o*, s:O, s:b}", "op", "warm", "path", fb_wire_path(w->path),
-                        "paths", w->batch, "check", w->options.check);
+    request = json_pack("{s:s, s:o*, s:O, s:O*, s:b}", "op", "warm", "path", fb_wire_path(w->path),
+                        "paths", w->batch, "places", w->places, "check", w->options.check);
     rc = request ? cli_request_any(request, BATCH_WAIT_NS, &reply, NULL, err) : -ENOMEM;
     if (rc == 0)
         rc = take_reply(w, reply, err);
     json_decref(request);
     json_decref(reply);
+    return rc;
+}
+
+static int send_batch(struct warmup *w, struct fb_error *err)
+{
+    uint64_t bytes = w->bytes;
+    int rc = 0;
+
+    if (json_array_size(w->batch) == 0)
+        return 0;
+    do {
+        rc = send_part(w, err);
+        show(w, false);
+    } while (rc == 0 && w->places);
+    json_decref(w->places);
+    w->places = NULL;
+    w->files += json_array_size(w->batch);
+    w->bytes = bytes + w->batch_bytes; /* as the walk has seen them, for the bar */
     json_array_clear(w->batch);
-    w->batch_bytes = 0;
+    w->batch_bytes = w->part_bytes = 0;
     w->batch_text = 0;
     show(w, false);
     return rc;

@@ -111,6 +111,7 @@ void fb_early_fill(struct fb_mount *mount, struct fb_read *read, uint32_t file,
     read->length = FB_READ_MAX;
     read->door = FB_DOOR_FUSE;
     read->early = true;
+    read->steady = false;
 }
 
 static void read_here(struct fb_mount *mount, uint32_t file, const struct fb_caller *caller,

@@ -100,6 +100,7 @@ void fb_read_begin(struct fb_mount *mount, uint32_t file, const struct fb_wanted
     r->read.door = FB_DOOR_FUSE;
     r->read.meanwhile = meanwhile;
     r->read.early = false;
+    r->read.steady = false;
     r->read.done = read_done;
     r->read.arg = NULL;
     r->read.cancel = &r->interrupted;
