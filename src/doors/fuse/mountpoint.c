@@ -51,7 +51,7 @@ bool fb_mountpoint_is_mounted(const char *mountpoint, dev_t dev)
     struct stat st;
     int rc = fb_mountinfo_at(mountpoint, &info);
 
-    /* Without /proc, or a descriptor to read it by: whoever serves it is still there to be asked. */
+    /* Without /proc, or a descriptor to read it by, who serves it is still there to be asked. */
     if (rc < 0)
         return rc != -ENOENT && stat(mountpoint, &st) == 0 && st.st_dev == dev;
     st.st_dev = info.dev;

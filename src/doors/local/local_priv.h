@@ -133,9 +133,9 @@ struct fb_local {
     int epolls[FB_LOCAL_THREADS_MAX];
     int stop_fd;
     _Atomic bool stop;
+    _Atomic bool accept_later; /* no descriptor for who comes: the hook lets us try again */
     _Atomic unsigned next_thread;
     _Atomic int64_t warned_ns;
-    _Atomic bool accept_later; /* no descriptor for who comes: the hook lets us try again */
 
     struct fb_mutex lock;
     struct fb_cond idle;
