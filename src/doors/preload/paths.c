@@ -132,15 +132,16 @@ bool fb_pl_apart(const char *dir)
 
 /* ---- paths ---- */
 
-/* `//`, and `..` behind a name, may lead below a root from any name. */
-static bool is_odd(const char *path)
+/* `//`, and `..` behind a name, may lead below a root from any name. Not inlined, and asked last:
+ * who opens a path to read it pays nothing for it. */
+__attribute__((noinline)) static bool is_plain(const char *path)
 {
-    return strstr(path, "//") || strstr(path, "/../");
+    return !strstr(path, "//") && !strstr(path, "/../");
 }
 
 bool fb_pl_elsewhere(const char *path)
 {
-    return path && path[0] == '/' && (!fb_pl_on() || (!may_be_ours(path) && !is_odd(path)));
+    return path && path[0] == '/' && (!fb_pl_on() || (!may_be_ours(path) && is_plain(path)));
 }
 
 /* An odd name may lead below a root all the same: then the kernel goes there, which is right, and
@@ -158,9 +159,13 @@ bool fb_pl_stranger(int dir, const char *path, int flags)
 {
     if (atomic_load_explicit(&fb_pl_active, memory_order_relaxed) || !path)
         return false;
-    if (fb_likely(path[0] == '/'))
-        return !fb_pl_on() ||
-               (!may_be_ours(path) && ((flags & ~FB_PL_SERVABLE) == 0 || !is_odd(path)));
+    if (fb_likely(path[0] == '/')) {
+        if (!fb_pl_on())
+            return true;
+        if (may_be_ours(path))
+            return false;
+        return fb_likely((flags & ~FB_PL_SERVABLE) == 0) || is_plain(path);
+    }
     return (flags & ~FB_PL_SERVABLE) == 0 && fb_pl_outside(dir, path);
 }
 
