@@ -388,7 +388,7 @@ static void step_done(struct fb_source_job *job)
     if (job->op == FB_SOURCE_OPENDIR && job->result == 0) {
         l->handle = job->handle;
     } else if (job->result == 0) {
-        if (job->data_len == 0)
+        if (job->data_len == 0 || job->at_end)
             next = FB_SOURCE_CLOSE;
         l->result = take_batch(l, job);
     }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cache/cache.h"
+#include "cache/cache_priv.h"
 #include "cache/dirs.h"
 #include "cache/epoch_names.h"
 #include "core/clock.h"
@@ -231,6 +231,88 @@ static void walks(void **state)
                      -ENODEV);
 }
 
+#define CLASSES 20u
+#define EACH    3u
+
+/* What a walk sees, and how often the source was asked until it saw the first file. */
+struct seen {
+    struct fixture *f;
+    uint64_t jobs_before, jobs_at_first, jobs_wanted;
+    char paths[CLASSES * EACH][32];
+    unsigned count, stop_after;
+};
+
+static int see(void *arg, const struct fb_walked *walked)
+{
+    struct fb_source_stats stats;
+    struct seen *s = arg;
+
+    if (walked->type == DT_DIR)
+        return 0;
+    for (int i = 0; i < 6000 && s->count == 0 && s->jobs_at_first < s->jobs_wanted; i++) {
+        fb_source_stats(s->f->fault, &stats);
+        s->jobs_at_first = stats.jobs - s->jobs_before;
+        if (s->jobs_at_first < s->jobs_wanted)
+            fb_sleep_ns(10 * FB_NS_PER_MS);
+    }
+    if (s->count < CLASSES * EACH)
+        snprintf(s->paths[s->count], sizeof s->paths[0], "%s", walked->path);
+    s->count++;
+    return s->count == s->stop_after ? -ECANCELED : 0;
+}
+
+static struct seen *walk_and_see(struct fixture *f, uint64_t jobs_wanted, unsigned stop_after)
+{
+    struct seen *s = fb_alloc(sizeof *s);
+    struct fb_source_stats stats;
+
+    assert_non_null(s);
+    fb_source_stats(f->fault, &stats);
+    s->f = f;
+    s->jobs_before = stats.jobs;
+    s->jobs_wanted = jobs_wanted;
+    s->stop_after = stop_after;
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "set", true, see, s),
+                     stop_after ? -ECANCELED : 0);
+    fb_source_stats(f->fault, &stats);
+    assert_int_equal(stats.in_flight, 0);
+    return s;
+}
+
+/* Where the source is far the next directories are listed while the visitor is in the first, and
+ * everything comes in the same order. */
+static void walks_ahead(void **state)
+{
+    struct fixture *f = *state;
+    struct seen *near, *far, *some;
+    char path[32];
+
+    make_dir(f, "set");
+    for (unsigned i = 0; i < CLASSES; i++) {
+        snprintf(path, sizeof path, "set/class%u", i);
+        make_dir(f, path);
+        for (unsigned j = 0; j < EACH; j++) {
+            snprintf(path, sizeof path, "set/class%u/%u", i, j);
+            touch(f, path, 1);
+        }
+    }
+    near = walk_and_see(f, 4, 0);
+    assert_int_equal(near->jobs_at_first, 4); /* two directories: opened, and read once */
+    assert_int_equal(near->count, CLASSES * EACH);
+    atomic_store(&f->volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
+    atomic_store(&f->volume->pipe.reads, 1000);
+    assert_true(fb_pipe_is_far(f->cache, f->source));
+    far = walk_and_see(f, 10, 0);
+    assert_true(far->jobs_at_first >= 10);
+    assert_int_equal(far->count, near->count);
+    assert_memory_equal(far->paths, near->paths, sizeof near->paths);
+    some = walk_and_see(f, 10, EACH + 1);
+    assert_memory_equal(some->paths, near->paths, (EACH + 1) * sizeof near->paths[0]);
+    free(near);
+    free(far);
+    free(some);
+}
+
 struct sequence {
     char paths[FILES][16];
     unsigned count;
@@ -318,6 +400,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_what_is_visited, setup, teardown),
         cmocka_unit_test_setup_teardown(ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(walks, setup, teardown),
+        cmocka_unit_test_setup_teardown(walks_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_data_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(walk_ends_with_the_volume, setup, teardown),
     };

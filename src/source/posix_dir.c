@@ -128,8 +128,10 @@ static int list(struct fb_source_job *job, int fd, uint64_t *at, unsigned *slow)
         n = getdents64(fd, raw, room < sizeof raw ? room : sizeof raw);
         if (n < 0)
             return -errno;
-        if (n == 0)
+        if (n == 0) {
+            job->at_end = true;
             return 0;
+        }
         for (ssize_t i = 0; i < n;) {
             const struct dirent64 *d = (const struct dirent64 *)(const void *)(raw + i);
 

@@ -249,8 +249,8 @@ static int begin_listing(struct dir *dir)
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* As many entries behind the cookie as fit into one batch. */
-static int take_batch(const struct page *page, struct fb_source_job *job)
+/* As many entries behind the cookie as fit into one batch; whether those are all of the page. */
+static int take_batch(const struct page *page, struct fb_source_job *job, bool *ret_all)
 {
     size_t at = 0, until;
 
@@ -274,6 +274,7 @@ static int take_batch(const struct page *page, struct fb_source_job *job)
         return -ENOMEM;
     memcpy(job->data, page->data + at, until - at);
     job->data_len = until - at;
+    *ret_all = until == page->used;
     return 0;
 }
 
@@ -303,6 +304,7 @@ static void serve_opendir(struct dir *dir)
 static void serve(struct dir *dir)
 {
     struct fb_s3_op *op = dir->waiting;
+    bool all = false;
     int r = 0;
 
     if (!op)
@@ -314,9 +316,10 @@ static void serve(struct dir *dir)
     while (dir->page_count > 0 && dir->pages[0].last <= op->job->cookie)
         drop_first(dir);
     if (dir->page_count > 0)
-        r = take_batch(&dir->pages[0], op->job);
+        r = take_batch(&dir->pages[0], op->job, &all);
     else if (dir->listed.failed)
         r = -EIO;
+    op->job->at_end = all && dir->page_count == 1 && dir->listed.ended;
     if (dir->page_count > 0 || dir->listed.ended || dir->listed.failed) {
         dir->waiting = NULL;
         fb_s3_op_end(op, r);

@@ -88,8 +88,9 @@ enum fb_source_op {
  * backend closes when it gets to it. The handle of an OPENDIR or OPEN that expired, and all those
  * left when the source is closed, are closed by themselves.
  *
- * READDIR at the end of the listing: result 0 and data_len 0. A READDIR that expired may be
- * repeated with the same cookie.
+ * READDIR at the end of the listing: result 0 and data_len 0. A backend that sees the end with the
+ * last entries says `at_end`, which spares asking for it. A READDIR that expired may be repeated
+ * with the same cookie.
  *
  * OPEN is for writing only (flags: O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND). A
  * file made belongs to the caller. A source that can change files in place (a directory) does so
@@ -183,6 +184,7 @@ struct fb_source_job {
      * the backend may still be writing the rest. */
     int result;          /* 0 or negative errno */
     bool direct;         /* OPEN: see above */
+    bool at_end;         /* READDIR: nothing comes after these entries */
     uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
     int64_t age_ns;      /* STAT: of the answer */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */

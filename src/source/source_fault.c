@@ -145,6 +145,7 @@ static int take_answer(struct step *step, struct fb_source_job *inner)
         outer->bytes = (uint64_t)((double)inner->bytes * step->keep);
     outer->attr = inner->attr;
     outer->direct = inner->direct;
+    outer->at_end = inner->at_end;
     outer->statfs = inner->statfs;
     if (inner->op != FB_SOURCE_SETXATTR) {
         outer->data = fb_steal(inner->data);

@@ -221,10 +221,12 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
 static void go_on(struct fb_dir *dir)
 {
     uint64_t cookie = cookie_of(dir->offset);
-    bool at_hand = dir->batch && dir->cookie == cookie && dir->at < dir->batch->data_len &&
-                   (dir->with_attrs || !dir->plus);
+    bool follows = dir->batch && dir->cookie == cookie;
+    bool used_up = follows && dir->at >= dir->batch->data_len;
+    bool at_end = used_up && cookie > 0 && dir->batch->at_end; /* 0: it may be rewound */
+    bool at_hand = follows && !used_up && (dir->with_attrs || !dir->plus);
 
-    if (dir->offset < OFFSET_START) {
+    if (dir->offset < OFFSET_START || at_end) {
         finish(dir, 0);
     } else if (at_hand) {
         fill(dir);
