@@ -17,6 +17,7 @@
 #define STALE_NS    (2 * FB_NS_PER_S) /* in the queue: the reader has passed by */
 #define ACTIVE_NS   FB_NS_PER_S
 #define STRETCH_MAX 2u  /* blocks read at once: a buffer each */
+#define SPARE_SHARE 4u  /* of a source's buffers stay free for programs: one part in so many */
 #define BLOCKS_LOOK 64u /* of a large file, from its front; the last two besides */
 
 /* One file; in the queue, or under way. */
@@ -377,6 +378,10 @@ static bool has_room(struct fb_bring *bring, struct fb_volume *volume, bool park
     uint32_t files = volume->account->limit / 2 / STRETCH_MAX, running = fb_volume_running(volume);
     uint32_t demand = running > bringing ? running - bringing : 0;
 
+    /* Who waits for a buffer of ours waits for a trip that is not its own. */
+    if (fb_buffer_account_free(bring->cache->fetch_pool, volume->account) * SPARE_SHARE <=
+        volume->account->limit)
+        return false;
     if (parks && fb_place_is_full(bring->cache) && !fb_fetch_may_park(volume, bringing))
         return false;
     return bringing < fb_max_u64(files, 1) && fb_prefetch_room(most, demand, bringing) > 0 &&

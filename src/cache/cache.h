@@ -245,6 +245,10 @@ uint64_t fb_cache_moment(struct fb_volume *volume, const char *path);
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
 
+/* The same of a path that nobody has asked for: nothing goes to make room for it. */
+void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                   uint64_t asked);
+
 /* A record beside the one that stands for the path: for what is to become a new version of it.
  * *ret_file has a reference. -ENOMEM. */
 FB_MUST_CHECK int fb_cache_aside(struct fb_volume *volume, const char *path,

@@ -5,6 +5,9 @@
  * there is no more, CLOSE. The volume is entered for as long as the chain runs, so that detaching
  * waits for it, and the source ends it early. A slot with a chain stays in the table.
  *
+ * Where the source is far, what a listing tells of the first LEARN_MAX names is learned on the way,
+ * as if each had been looked up: whoever reads there next is spared a trip for each.
+ *
  * A listing in memory is one block: entries by position, positions by rank, names. To find a name
  * is to find its rank, by halves.
  */
@@ -12,6 +15,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -29,6 +33,7 @@
 #define TOO_LARGE_NS (600 * FB_NS_PER_S)
 #define NAMES_FIRST  4096u
 #define COUNT_FIRST  64u
+#define LEARN_MAX    8192u
 
 struct entry {
     uint64_t size;
@@ -84,7 +89,9 @@ struct listing {
     size_t names_used, names_max;
     uint32_t entries_max;
     uint64_t cookie;
+    uint64_t asked; /* the moment of the last question */
     int64_t begun_ns;
+    bool learns;
     int result;
 };
 
@@ -339,6 +346,17 @@ static void listing_end(struct listing *l)
     free(l);
 }
 
+static void learn(struct listing *l, const struct fb_source_dirent *d)
+{
+    char path[FB_PATH_MAX];
+    int len =
+        snprintf(path, sizeof path, "%s%s%s", l->slot->path, *l->slot->path ? "/" : "", d->name);
+
+    if (!l->learns || !d->has_attr || l->dir->count > LEARN_MAX || len >= (int)sizeof path)
+        return;
+    fb_cache_hear(l->volume, path, &d->attr, l->asked);
+}
+
 /* Sends the next job of the chain. Without memory the chain ends. */
 static void step(struct listing *l, enum fb_source_op op)
 {
@@ -350,6 +368,7 @@ static void step(struct listing *l, enum fb_source_op op)
         listing_end(l); /* the handle goes with the source */
         return;
     }
+    l->asked = fb_cache_moment(l->volume, NULL);
     job->handle = l->handle;
     job->cookie = l->cookie;
     job->want_attrs = true;
@@ -368,6 +387,7 @@ static int take_batch(struct listing *l, const struct fb_source_job *job)
         const struct fb_source_dirent *d = (const void *)(job->data + at);
 
         rc = add_entry(l, d);
+        learn(l, d);
         l->cookie = d->cookie;
         at += d->length;
     }
@@ -418,8 +438,12 @@ static void list(struct fb_dirs *dirs, struct slot *slot)
         return;
     }
     atomic_init(&dir->refs, 1);
-    *l = (struct listing){
-        .dirs = dirs, .slot = slot, .volume = volume, .dir = dir, .begun_ns = fb_now_ns()};
+    *l = (struct listing){.dirs = dirs,
+                          .slot = slot,
+                          .volume = volume,
+                          .dir = dir,
+                          .begun_ns = fb_now_ns(),
+                          .learns = fb_pipe_is_far(dirs->cache, slot->source)};
     fb_volume_enter(volume); /* left in listing_end */
     step(l, FB_SOURCE_OPENDIR);
     fb_volume_let_go(volume);

@@ -54,7 +54,8 @@ static void retire(struct fb_volume *volume, uint32_t old)
     fb_files_unref(cache->files, old, 1);
 }
 
-static int learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+/* `tries`: segments that may go to make room for it. */
+static int learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr, int tries,
                  uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
@@ -67,7 +68,7 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
     rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
 
     /* Every record of the table has items: let the items of a segment go, and their records. */
-    for (int i = 0; i < SHED_TRIES && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
+    for (int i = 0; i < tries && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
         rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
     if (rc < 0)
         return rc;
@@ -98,7 +99,7 @@ int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
     uint32_t old;
 
     if (result == 0)
-        return learn(volume, path, attr, ret_file);
+        return learn(volume, path, attr, SHED_TRIES, ret_file);
     if (fb_source_is_outage(result))
         return believe(volume, path, result, ret_file);
     if (result == -ENOENT || result == -ENOTDIR) {
@@ -137,16 +138,33 @@ uint64_t fb_cache_moment(struct fb_volume *volume, const char *path)
     return atomic_load(&cache->forgets) + atomic_load(forgets_at(volume, path));
 }
 
+/* Whoever changes something counts first and then looks for the record: one of us sees the other.
+ */
+static void doubt(struct fb_volume *volume, const char *path, uint64_t asked, uint32_t file)
+{
+    if (asked != fb_cache_moment(volume, asked & ANY_PATH ? NULL : path))
+        fb_files_set_valid_until(volume->cache->files, file, 0);
+}
+
 int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
                    uint64_t asked, uint32_t *ret_file)
 {
-    int rc = learn(volume, path, attr, ret_file);
+    int rc = learn(volume, path, attr, SHED_TRIES, ret_file);
 
-    /* Whoever changes something counts first and then looks for the record: one of us sees the
-     * other. */
-    if (rc == 0 && asked != fb_cache_moment(volume, asked & ANY_PATH ? NULL : path))
-        fb_files_set_valid_until(volume->cache->files, *ret_file, 0);
+    if (rc == 0)
+        doubt(volume, path, asked, *ret_file);
     return rc;
+}
+
+void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                   uint64_t asked)
+{
+    uint32_t file;
+
+    if (learn(volume, path, attr, 0, &file) < 0)
+        return;
+    doubt(volume, path, asked, file);
+    fb_files_unref(volume->cache->files, file, 1);
 }
 
 int fb_cache_aside(struct fb_volume *volume, const char *path, const struct fb_attr *attr,

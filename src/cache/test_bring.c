@@ -185,11 +185,88 @@ static void it_ends_with_the_volume(void **state)
     fb_cache_tick(cache);
 }
 
-#define READERS 4u
+#define READERS     4u
+#define READERS_MAX 64u
+
+/* Programs that wait for a file each. */
+struct readers {
+    unsigned count;
+    struct fb_read *read[READERS_MAX];
+    struct fb_event over[READERS_MAX];
+    uint32_t file[READERS_MAX];
+};
 
 static void answered(struct fb_read *read)
 {
     fb_event_set(read->arg);
+}
+
+static void look_up(struct readers *r, const char *folder, unsigned first)
+{
+    assert_true(r->count <= READERS_MAX);
+    for (unsigned i = 0; i < r->count; i++)
+        assert_int_equal(fb_cache_stat(volume, name_of(folder, first + i), &r->file[i], NULL), 0);
+}
+
+static void begin_reading(struct readers *r, uint32_t bytes)
+{
+    for (unsigned i = 0; i < r->count; i++) {
+        fb_event_init(&r->over[i]);
+        r->read[i] = fb_alloc(sizeof *r->read[i]);
+        assert_non_null(r->read[i]);
+        *r->read[i] = (struct fb_read){.volume = volume,
+                                       .file = r->file[i],
+                                       .length = bytes,
+                                       .done = answered,
+                                       .arg = &r->over[i]};
+        fb_cache_read(r->read[i]);
+    }
+}
+
+static void end_reading(struct readers *r)
+{
+    for (unsigned i = 0; i < r->count; i++) {
+        fb_event_wait(&r->over[i]);
+        assert_int_equal(r->read[i]->result, 0);
+        fb_read_release(r->read[i]);
+        free(r->read[i]);
+        fb_files_unref(cache->files, r->file[i], 1);
+    }
+}
+
+/* Nothing is begun of them. */
+static void bring_in_vain(unsigned count)
+{
+    unsigned before = running();
+
+    for (unsigned i = 0; i < count; i++) {
+        struct fb_bring_order order = {
+            .source = fb_volume_id(volume), .origin = FB_BRING_FILL, .path = name_of("small", i)};
+
+        assert_int_equal(fb_bring(cache->bring, &order), FB_BROUGHT_QUEUED);
+    }
+    assert_int_equal(running(), before);
+    assert_int_equal(volume->bringing, 0);
+    assert_int_equal(metric(FB_CM_FILLED_BYTES), 0);
+}
+
+/* Programs wait for so many files that less than a quarter of the source's buffers are free: those
+ * are for the next of them, and nothing is brought. */
+static void it_leaves_buffers_to_programs(void **state)
+{
+    uint32_t limit = volume->account->limit;
+    struct readers r = {.count = limit - limit / 4};
+
+    (void)state;
+    look_up(&r, "small", 32);
+    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
+    begin_reading(&r, FILE_BYTES);
+    assert_true(running() + 1 < cache->config.max_fetches); /* it is not for want of these */
+    bring_in_vain(8);
+    fb_source_fault_set(fault, &(struct fb_fault_config){0});
+    end_reading(&r);
+    for (unsigned i = 0; i < 8; i++)
+        wait_ready(i);
 }
 
 /* Four programs wait for 2 MiB of a source that is far, and takes a megabyte at a time: nothing is
@@ -197,14 +274,11 @@ static void answered(struct fb_read *read)
  * it is. */
 static void it_yields_to_those_who_wait(void **state)
 {
-    struct fb_read *read[READERS];
-    struct fb_event over[READERS];
-    uint32_t file[READERS];
-    unsigned i, demand;
+    struct readers r = {.count = READERS};
+    unsigned demand;
 
     (void)state;
-    for (i = 0; i < READERS; i++)
-        assert_int_equal(fb_cache_stat(volume, name_of("large", i), &file[i], NULL), 0);
+    look_up(&r, "large", 0);
     fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
     fb_mutex_lock(&cache->fetch_lock);
     atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
@@ -213,40 +287,16 @@ static void it_yields_to_those_who_wait(void **state)
     fb_mutex_unlock(&cache->fetch_lock);
     assert_true(fb_pipe_is_far(cache, fb_volume_id(volume)));
     assert_false(fb_pipe_yields(volume));
-    for (i = 0; i < READERS; i++) {
-        fb_event_init(&over[i]);
-        read[i] = fb_alloc(sizeof *read[i]);
-        assert_non_null(read[i]);
-        *read[i] = (struct fb_read){.volume = volume,
-                                    .file = file[i],
-                                    .length = LARGE_BYTES,
-                                    .done = answered,
-                                    .arg = &over[i]};
-        fb_cache_read(read[i]);
-    }
+    begin_reading(&r, LARGE_BYTES);
     assert_true(fb_pipe_yields(volume));
     demand = running();
     assert_true(demand >= READERS && demand < cache->config.max_fetches / 2);
-    for (i = 0; i < 32; i++) {
-        struct fb_bring_order order = {
-            .source = fb_volume_id(volume), .origin = FB_BRING_FILL, .path = name_of("small", i)};
-
-        assert_int_equal(fb_bring(cache->bring, &order), FB_BROUGHT_QUEUED);
-    }
-    assert_int_equal(running(), demand);
-    assert_int_equal(volume->bringing, 0);
-    assert_int_equal(metric(FB_CM_FILLED_BYTES), 0);
+    bring_in_vain(32);
 
     fb_source_fault_set(fault, &(struct fb_fault_config){0});
-    for (i = 0; i < READERS; i++) {
-        fb_event_wait(&over[i]);
-        assert_int_equal(read[i]->result, 0);
-        fb_read_release(read[i]);
-        free(read[i]);
-        fb_files_unref(cache->files, file[i], 1);
-    }
+    end_reading(&r);
     assert_false(fb_pipe_yields(volume));
-    for (i = 0; i < 32; i++)
+    for (unsigned i = 0; i < 32; i++)
         wait_ready(i);
 }
 
@@ -331,6 +381,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_pauses_when_it_does_not_pay, setup, teardown),
         cmocka_unit_test_setup_teardown(it_ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(it_yields_to_those_who_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_leaves_buffers_to_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_random_data_set_is_loaded, setup_watched, teardown),
         cmocka_unit_test_setup_teardown(what_was_read_makes_way, setup_watched, teardown),
     };

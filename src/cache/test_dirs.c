@@ -54,7 +54,7 @@ static void make_dir(struct fixture *f, const char *name)
 static int setup(void **state)
 {
     struct fixture *f = fb_alloc(sizeof *f);
-    struct fb_volume_config config = {.metadata_ttl_ns = FB_NS_PER_S,
+    struct fb_volume_config config = {.metadata_ttl_ns = 600 * FB_NS_PER_S,
                                       .timeout_ns = 120 * FB_NS_PER_S};
     struct fb_posix_config posix;
     struct fb_cache_config c;
@@ -231,6 +231,40 @@ static void walks(void **state)
                      -ENODEV);
 }
 
+static void make_far(struct fixture *f)
+{
+    atomic_store(&f->volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
+    atomic_store(&f->volume->pipe.reads, 1000);
+    assert_true(fb_pipe_is_far(f->cache, f->source));
+}
+
+static uint64_t jobs_to_look_up(struct fixture *f, const char *path)
+{
+    struct fb_source_stats before, after;
+    uint32_t file;
+
+    fb_source_stats(f->fault, &before);
+    assert_int_equal(fb_cache_stat(f->volume, path, &file, NULL), 0);
+    fb_files_unref(f->cache->files, file, 1);
+    fb_source_stats(f->fault, &after);
+    return after.jobs - before.jobs;
+}
+
+/* Who reads in a directory of a far source that was listed asks for none of its names. */
+static void hears_of_names(void **state)
+{
+    struct fixture *f = *state;
+
+    fb_sleep_ns(FB_SETTLE_TIME_NS + 100 * FB_NS_PER_MS); /* younger files are not believed */
+    fb_dir_put(get_soon(f, "tree"));
+    assert_int_equal(jobs_to_look_up(f, "tree/x"), 1);
+    make_far(f);
+    fb_dir_put(get_soon(f, "many"));
+    assert_int_equal(jobs_to_look_up(f, "many/5.bin"), 0);
+    assert_int_equal(jobs_to_look_up(f, "many/299.bin"), 0);
+    assert_int_equal(jobs_to_look_up(f, "tree/a/y"), 1);
+}
+
 #define CLASSES 20u
 #define EACH    3u
 
@@ -299,9 +333,7 @@ static void walks_ahead(void **state)
     near = walk_and_see(f, 4, 0);
     assert_int_equal(near->jobs_at_first, 4); /* two directories: opened, and read once */
     assert_int_equal(near->count, CLASSES * EACH);
-    atomic_store(&f->volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
-    atomic_store(&f->volume->pipe.reads, 1000);
-    assert_true(fb_pipe_is_far(f->cache, f->source));
+    make_far(f);
     far = walk_and_see(f, 10, 0);
     assert_true(far->jobs_at_first >= 10);
     assert_int_equal(far->count, near->count);
@@ -400,6 +432,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_what_is_visited, setup, teardown),
         cmocka_unit_test_setup_teardown(ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(walks, setup, teardown),
+        cmocka_unit_test_setup_teardown(hears_of_names, setup, teardown),
         cmocka_unit_test_setup_teardown(walks_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_data_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(walk_ends_with_the_volume, setup, teardown),

@@ -273,6 +273,17 @@ uint32_t fb_buffer_pool_free(struct fb_buffer_pool *pool)
     return n;
 }
 
+uint32_t fb_buffer_account_free(struct fb_buffer_pool *pool,
+                                const struct fb_buffer_account *account)
+{
+    uint32_t n;
+
+    fb_mutex_lock(&pool->lock);
+    n = (uint32_t)fb_min_u64(pool->free_count, account->limit - account->out);
+    fb_mutex_unlock(&pool->lock);
+    return n;
+}
+
 uint32_t fb_buffer_pool_count(const struct fb_buffer_pool *pool)
 {
     return pool->count;

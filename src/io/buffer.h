@@ -68,6 +68,9 @@ void fb_buffer_pool_destroy(struct fb_buffer_pool *pool);
 /* NULL when there are too many. `limit` is the largest count that may be asked for. */
 FB_MUST_CHECK struct fb_buffer_account *fb_buffer_account_open(struct fb_buffer_pool *pool,
                                                                uint32_t limit);
+/* How many more it could have now. */
+uint32_t fb_buffer_account_free(struct fb_buffer_pool *pool,
+                                const struct fb_buffer_account *account);
 void fb_buffer_account_close(struct fb_buffer_pool *pool, struct fb_buffer_account *account);
 
 /* Takes `count` buffers into ret_buffers, or none and returns false: then `wait` (may be NULL),
