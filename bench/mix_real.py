@@ -3,11 +3,12 @@
 
     bench/mix_real.py [--forebay PROGRAM] [--dir DIR] [--scale N] [--json]
 
-Jobs 2, 3, 4, 6, 9 and 14, on data another N times smaller (default 50), arrive with gaps of mean
+Jobs 2, 3, 4, 6, 9 and 14, on data another N times smaller (default 20), arrive with gaps of mean
 3 s, read through a mount whose source takes 150 ms a request and gives 1 Gbit/s, and sleep for the
-time they compute. Three times: with the cache as it is, with patterns off (one LRU, large files
-read ahead), and without a cache. Caches hold about 35% of the data. After each read the kernel is
-told to forget the file, or its page cache would answer in place of the daemon. As root.
+time they compute. Three times: with the cache as it is, with one LRU (patterns off, large files
+read ahead), and without a cache. Caches hold about 35% of the data, two thirds of it in memory.
+After each read the kernel is told to forget the file, or its page cache would answer in place of
+the daemon. As root; with N = 20 it takes half an hour.
 """
 import argparse
 import bisect
@@ -23,7 +24,7 @@ import threading
 import time
 
 FAULT = "latency=150ms,bandwidth=125M"
-MEMORY = 128 << 20
+MEMORY_MIN = 128 << 20
 KB = 1000
 
 
@@ -160,14 +161,14 @@ def run_all(sets, mount):
     return took
 
 
-def measure(forebay, sets, base, flags, cache):
+def measure(forebay, sets, base, flags, memory, disk):
     """One system: mounts, runs all jobs, unmounts."""
     mount, home = os.path.join(base, "mnt"), os.path.join(base, "cache")
     os.makedirs(mount, exist_ok=True)
     os.makedirs(home, mode=0o700)
     env = dict(os.environ, FOREBAY_RUNTIME_DIR=os.path.join(base, "run"))
     subprocess.run([forebay, "mount", os.path.join(base, "source"), mount, "--cache-dir", home,
-                    "--cache-size", str(cache), "--memory", str(MEMORY),
+                    "--cache-size", str(disk), "--memory", str(memory),
                     "--free-space-ratio", "0.01", "--metrics", "off", "--metadata-ttl", "1h",
                     "--source-threads", "64",
                     "--fault", FAULT, *flags], check=True, env=env)
@@ -188,7 +189,7 @@ def measure(forebay, sets, base, flags, cache):
 
 SYSTEMS = {
     "Forebay": [],
-    "patterns off": ["--no-patterns"],
+    "one LRU": ["--no-patterns", "--evict", "lru"],
     "no cache": ["--no-cache"],
 }
 
@@ -197,7 +198,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--forebay", default="build/gcc/src/cli/forebay")
     parser.add_argument("--dir", help="where data and caches are made; removed at the end")
-    parser.add_argument("--scale", type=int, default=50)
+    parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     base = tempfile.mkdtemp(prefix="fb.mix.", dir=args.dir)
@@ -207,9 +208,10 @@ def main():
         sets = make(os.path.join(base, "source"), args.scale)
         total = sum(data.bytes for data in sets.values())
         time.sleep(3)  # what was just written is not yet believed to be finished
-        disk = max(MEMORY // 2, int(0.35 * total) - MEMORY)
+        memory = max(MEMORY_MIN, int(0.35 * total * 2 / 3))
+        disk = max(memory // 2, int(0.35 * total) - memory)
         for name, flags in SYSTEMS.items():
-            results[name] = measure(args.forebay, sets, base, flags, disk)
+            results[name] = measure(args.forebay, sets, base, flags, memory, disk)
             print(f"{name} has run", file=sys.stderr)
     finally:
         shutil.rmtree(base, ignore_errors=True)
@@ -217,7 +219,7 @@ def main():
         json.dump({"data_bytes": total, "seconds": results}, sys.stdout, indent=2)
         print()
         return
-    print(f"{total / 1e6:.0f} MB of data; memory and disk: {(MEMORY + disk) / 1e6:.0f} MB")
+    print(f"{total / 1e6:.0f} MB of data; memory and disk: {(memory + disk) / 1e6:.0f} MB")
     print(f"{'job':>6}" + "".join(f"{name:>14}" for name in SYSTEMS))
     for number in sorted(sets):
         print(f"{number:>6}" + "".join(f"{results[name].get(number, float('nan')):>14.1f}"

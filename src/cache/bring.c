@@ -17,7 +17,8 @@
 #define STALE_NS    (2 * FB_NS_PER_S) /* in the queue: the reader has passed by */
 #define ACTIVE_NS   FB_NS_PER_S
 #define STRETCH_MAX 2u  /* blocks read at once: a buffer each */
-#define SPARE_SHARE 4u  /* of a source's buffers stay free for programs: one part in so many */
+#define SPARE_MIN   4u  /* of a source's buffers stay free for programs, */
+#define SPARE_SHARE 16u /* and one part in so many */
 #define BLOCKS_LOOK 64u /* of a large file, from its front; the last two besides */
 
 /* One file; in the queue, or under way. */
@@ -379,8 +380,8 @@ static bool has_room(struct fb_bring *bring, struct fb_volume *volume, bool park
     uint32_t demand = running > bringing ? running - bringing : 0;
 
     /* Who waits for a buffer of ours waits for a trip that is not its own. */
-    if (fb_buffer_account_free(bring->cache->fetch_pool, volume->account) * SPARE_SHARE <=
-        volume->account->limit)
+    if (fb_buffer_account_free(bring->cache->fetch_pool, volume->account) <=
+        SPARE_MIN + volume->account->limit / SPARE_SHARE)
         return false;
     if (parks && fb_place_is_full(bring->cache) && !fb_fetch_may_park(volume, bringing))
         return false;

@@ -7,8 +7,8 @@
  *         what a reader is about to use goes to DRAM in any case, and waits for no disk: what has
  *         to go from there and does not get to the tier below at once is lost
  *     evict(tier):
- *         learned: the two worst segments of the ranking go, and the better half of their bytes
- *         stays in this tier, in another segment (cache/learn.h); without a ranking, and with other
+ *         learned: the two worst segments of the ranking go, and the best of their items stay in
+ *         this tier, as many as fill one segment (cache/learn.h); without a ranking, and with other
  *         policies: one segment goes
  *         of what goes, items that are current and without another copy move to the next tier,
  *         which evicts in turn when it is full; the rest is forgotten
@@ -30,6 +30,7 @@
 
 #define ADMIT_TRIES     16
 #define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
+#define HEADERS_SHARE   16  /* of a segment at most is other than items: one part in so many */
 #define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
 
 int fb_place_open(struct fb_cache *cache)
@@ -294,6 +295,16 @@ static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
     return count;
 }
 
+/* What may stay of segments that are merged: as much as fills one less of them. Items that were
+ * dropped have left room, so that may be all of what lives. */
+static uint64_t room_to_stay(struct fb_cache *cache, unsigned tier, uint64_t live_bytes)
+{
+    uint64_t segment = fb_tier_segment_bytes(fb_store_tier(cache->store, tier));
+    uint64_t fills = FB_GROUPS_KEEP * (segment - segment / HEADERS_SHARE);
+
+    return fb_max_u64(fills, live_bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
+}
+
 /* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
 static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cache->admit_lock)
 {
@@ -313,7 +324,7 @@ static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cach
             bytes += g.items[i].size;
         count++;
     }
-    p->stay_count = choose(cache, &g, bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
+    p->stay_count = choose(cache, &g, room_to_stay(cache, tier, bytes));
     p->stays = g.keys;
     for (unsigned i = 0; i < count; i++) {
         int one = fb_store_evict(cache->store, victims[i], false, fb_place_part, p);

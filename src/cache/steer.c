@@ -33,6 +33,7 @@
 #define TURNS_EVERY_NS (1 * FB_NS_PER_S)
 #define GIVE_MOST      4    /* files go for one that is due */
 #define UNDER_WAY      32   /* that many may be */
+#define SHORT_PART     8    /* of its share: who lacks one part in so many is short of it */
 #define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
 
 uint64_t fb_steer_bytes(uint64_t memory_bytes)
@@ -331,6 +332,15 @@ bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream)
     /* Relaxed: each word counts by itself. */
     return stream == 0 ||
            fb_keep_holds(atomic_load_explicit(&steer->streams[stream].keep, memory_order_relaxed));
+}
+
+bool fb_steer_is_short(const struct fb_steer *steer, uint8_t stream)
+{
+    const struct fb_steer_stream *s = &steer->streams[stream];
+    uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
+
+    return stream != 0 && atomic_load_explicit(&s->keep, memory_order_relaxed) == FB_KEEP_LRU &&
+           atomic_load_explicit(&s->held_bytes, memory_order_relaxed) < quota - quota / SHORT_PART;
 }
 
 void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,

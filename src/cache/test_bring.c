@@ -250,12 +250,12 @@ static void bring_in_vain(unsigned count)
     assert_int_equal(metric(FB_CM_FILLED_BYTES), 0);
 }
 
-/* Programs wait for so many files that less than a quarter of the source's buffers are free: those
- * are for the next of them, and nothing is brought. */
+/* Programs wait for so many files that few of the source's buffers are free: those are for the next
+ * of them, and nothing is brought. */
 static void it_leaves_buffers_to_programs(void **state)
 {
     uint32_t limit = volume->account->limit;
-    struct readers r = {.count = limit - limit / 4};
+    struct readers r = {.count = limit - 4 - limit / 16};
 
     (void)state;
     look_up(&r, "small", 32);

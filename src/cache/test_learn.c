@@ -243,7 +243,8 @@ static void expect_held(enum fb_pattern expected)
     assert_int_equal(pattern, expected);
 }
 
-/* A stream that was taken for random, and is not, has its items go like any others. */
+/* A stream that was taken for random, and is not, has its items go like any others, but for its
+ * share; by a user's rule it has none. */
 static void test_lets_go(void **state)
 {
     uint64_t before;
@@ -263,6 +264,14 @@ static void test_lets_go(void **state)
         read_held(i % 2 ? i / 2 % HOT : i / 4 % (HELD / 2));
     fb_cache_tick(cache);
     expect_held(FB_PATTERN_SKEWED);
+    use_cache(REQUESTS);
+    before = hits();
+    for (unsigned i = 0; i < HELD / 2; i++)
+        read_held(i);
+    assert_true(hits() - before > HELD / 4);
+    assert_int_equal(fb_cache_set_policy(volume, "held", "lru"), 0);
+    for (unsigned i = 0; i < HELD / 2; i++)
+        read_held(i);
     use_cache(REQUESTS);
     before = hits();
     for (unsigned i = HELD / 2; i < HELD; i++)

@@ -102,6 +102,7 @@ static void space_moves_to_who_can_use_it(void **state)
         one = stream("shuffled");
         if (one.info.verdict.pattern == FB_PATTERN_RANDOM && fb_place_is_full(cache))
             had = one.held_bytes;
+        fb_sleep_ns(FB_NS_PER_MS / 2); /* for the brain to look */
     }
     assert_true(had > 0);
     for (unsigned i = 0; i < TURNS && !(ghosts && moved); i++) {
