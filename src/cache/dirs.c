@@ -368,11 +368,13 @@ static void step(struct listing *l, enum fb_source_op op)
         listing_end(l); /* the handle goes with the source */
         return;
     }
-    l->asked = fb_cache_moment(l->volume, NULL);
+    /* A bucket's pages may have been fetched before they are asked for. */
+    if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(l->volume->source))
+        l->asked = fb_cache_moment(l->volume, NULL);
     job->handle = l->handle;
     job->cookie = l->cookie;
     job->want_attrs = true;
-    job->max_age_ns = fb_meta_age_allowed(l->volume);
+    job->max_age_ns = l->learns ? 0 : fb_meta_age_allowed(l->volume);
     job->deadline_ns = fb_now_ns() + l->volume->config.timeout_ns;
     job->done = step_done;
     job->arg = l;

@@ -5,9 +5,9 @@
  *                                   │                  └─ changed through a door: the same
  *                                   └─ too large, or failed ──► unknown for a while
  *
- * Prefetch must know what follows a file, and the tests of patterns how many there are. Nothing
- * from here is ever shown to programs: a listing that is out of date costs a request for a name
- * that is gone.
+ * Prefetch must know what follows a file, and the tests of patterns how many there are. No listing
+ * from here is ever shown to programs: one that is out of date costs a request for a name that is
+ * gone. Attributes that come with the listing of a far directory are learned (fb_cache_hear).
  *
  * Two orders. The *position* of a name is its place in the source's listing, which is what a
  * program sees that takes a directory as it comes. Its *rank* is its place in the order of names

@@ -159,12 +159,18 @@ int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_a
 void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
                    uint64_t asked)
 {
-    uint32_t file;
+    struct fb_files *files = volume->cache->files;
+    uint32_t file = fb_files_find(files, volume->id, path);
+    bool is_known = file != FB_FILE_NONE && fb_files_valid_until(files, file) > fb_now_ns();
 
-    if (learn(volume, path, attr, 0, &file) < 0)
+    if (file != FB_FILE_NONE)
+        fb_files_unref(files, file, 1);
+    /* Who was asked later knows better, and what was changed since is not worth a doubt. */
+    if (is_known || asked != fb_cache_moment(volume, NULL) ||
+        learn(volume, path, attr, 0, &file) < 0)
         return;
     doubt(volume, path, asked, file);
-    fb_files_unref(volume->cache->files, file, 1);
+    fb_files_unref(files, file, 1);
 }
 
 int fb_cache_aside(struct fb_volume *volume, const char *path, const struct fb_attr *attr,

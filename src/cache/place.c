@@ -30,7 +30,8 @@
 
 #define ADMIT_TRIES     16
 #define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
-#define HEADERS_SHARE   16  /* of a segment at most is other than items: one part in so many */
+#define SPARE_PART      32  /* of a segment that is merged into: one part in so many stays free */
+#define ENTRY_BYTES     512 /* an item has in a segment's table, or less */
 #define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
 
 int fb_place_open(struct fb_cache *cache)
@@ -295,14 +296,21 @@ static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
     return count;
 }
 
-/* What may stay of segments that are merged: as much as fills one less of them. Items that were
- * dropped have left room, so that may be all of what lives. */
-static uint64_t room_to_stay(struct fb_cache *cache, unsigned tier, uint64_t live_bytes)
+/* Bytes of items that may stay of segments that are merged: as much as fills one less of them.
+ * Items that were dropped have left room, so that may be all of what lives. */
+static uint64_t room_to_stay(struct fb_cache *cache, unsigned tier, const struct gathering *g)
 {
     uint64_t segment = fb_tier_segment_bytes(fb_store_tier(cache->store, tier));
-    uint64_t fills = FB_GROUPS_KEEP * (segment - segment / HEADERS_SHARE);
+    uint64_t fills = FB_GROUPS_KEEP * (segment - segment / SPARE_PART), live = 0, taken = 0;
 
-    return fb_max_u64(fills, live_bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
+    for (size_t i = 0; i < g->count; i++) {
+        live += g->items[i].size;
+        taken += fb_record_size(g->items[i].size) + ENTRY_BYTES;
+    }
+    if (taken <= fills)
+        return live;
+    return fb_max_u64((uint64_t)((double)live / (double)taken * (double)fills),
+                      live * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
 }
 
 /* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
@@ -311,20 +319,17 @@ static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cach
     unsigned tier = p->down.tier, count = 0;
     uint32_t victims[FB_GROUPS_MERGE];
     struct gathering g = {.count = 0};
-    uint64_t bytes = 0;
+    uint64_t room;
     int rc = -EAGAIN;
 
     while (count < FB_GROUPS_MERGE &&
            fb_learn_victim(cache->learn, tier, p->down.until_ns, &victims[count])) {
-        size_t before = g.count;
-
-        if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) != 0)
-            continue;
-        for (size_t i = before; i < g.count; i++)
-            bytes += g.items[i].size;
-        count++;
+        if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) == 0)
+            count++;
     }
-    p->stay_count = choose(cache, &g, room_to_stay(cache, tier, bytes));
+    /* One alone would make no room. */
+    room = count == FB_GROUPS_MERGE ? room_to_stay(cache, tier, &g) : 0;
+    p->stay_count = choose(cache, &g, room);
     p->stays = g.keys;
     for (unsigned i = 0; i < count; i++) {
         int one = fb_store_evict(cache->store, victims[i], false, fb_place_part, p);

@@ -339,7 +339,8 @@ bool fb_steer_is_short(const struct fb_steer *steer, uint8_t stream)
     const struct fb_steer_stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
 
-    return stream != 0 && atomic_load_explicit(&s->keep, memory_order_relaxed) == FB_KEEP_LRU &&
+    return stream != 0 && atomic_load_explicit(&steer->holding, memory_order_relaxed) &&
+           atomic_load_explicit(&s->keep, memory_order_relaxed) == FB_KEEP_LRU &&
            atomic_load_explicit(&s->held_bytes, memory_order_relaxed) < quota - quota / SHORT_PART;
 }
 
@@ -371,11 +372,22 @@ bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, c
     return is_due;
 }
 
+/* It is counted anew soon, or just now: it must not go below nothing. */
+static void holds_less(struct fb_steer_stream *s, uint64_t gone)
+{
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
+
+    while (!atomic_compare_exchange_weak_explicit(&s->held_bytes, &held,
+                                                  held - fb_min_u64(gone, held),
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
 bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 {
     struct fb_steer_stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
-    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), gone;
 
     /* What is on its way is not counted yet, so near the end each needs a place of its own. */
     if (held + UNDER_WAY * bytes <= quota)
@@ -384,22 +396,19 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
     gone = fb_exchange_take(steer->cache->exchange, stream,
                             held > quota ? fb_min_u64(held + bytes - quota, GIVE_MOST * bytes)
                                          : bytes);
-    /* Counted anew soon, or just now; it must not go below nothing. */
-    now_held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&s->held_bytes, &now_held,
-                                                  now_held - fb_min_u64(gone, now_held),
-                                                  memory_order_relaxed, memory_order_relaxed))
-        continue;
+    holds_less(s, gone);
     return gone > 0 && held + bytes <= quota + gone;
 }
 
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
 {
-    const struct fb_steer_stream *s = fb_steer_stream_of(steer, item->file);
+    struct fb_steer_stream *s = fb_steer_stream_of(steer, item->file);
     struct fb_steer_gone gone = {
         .key = fb_item_key(item->file, item->block),
         .stream = s && s != &steer->planned ? (uint32_t)(s - steer->streams) : 0};
 
+    if (gone.stream != 0)
+        holds_less(s, item->length);
     fb_mutex_lock(&steer->gone_lock);
     if (steer->gone_count < FB_STEER_GONE_MAX)
         steer->gone[steer->gone_count++] = gone;
@@ -560,6 +569,7 @@ static void count_held(struct fb_steer *steer)
 {
     uint16_t sources[FB_BRAIN_STREAMS];
     unsigned count = 0;
+    bool holding = false;
 
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
         uint16_t source = steer->streams[i].source;
@@ -579,8 +589,11 @@ static void count_held(struct fb_steer *steer)
 
         atomic_store_explicit(&s->held_bytes, s->counted_bytes, memory_order_relaxed);
         tell_held(steer, i, s->counted_bytes);
+        holding = holding || (s->counted_bytes > 0 &&
+                              fb_keep_holds(atomic_load_explicit(&s->keep, memory_order_relaxed)));
     }
     fb_mutex_unlock(&steer->lock);
+    atomic_store_explicit(&steer->holding, holding, memory_order_relaxed);
 }
 
 /* ---- decisions ------------------------------------------------------------------------------- */

@@ -334,11 +334,11 @@ static void walks_ahead(void **state)
     assert_int_equal(near->jobs_at_first, 4); /* two directories: opened, and read once */
     assert_int_equal(near->count, CLASSES * EACH);
     make_far(f);
-    far = walk_and_see(f, 10, 0);
-    assert_true(far->jobs_at_first >= 10);
+    far = walk_and_see(f, 8, 0);
+    assert_true(far->jobs_at_first >= 8); /* and two more, as much memory allows */
     assert_int_equal(far->count, near->count);
     assert_memory_equal(far->paths, near->paths, sizeof near->paths);
-    some = walk_and_see(f, 10, EACH + 1);
+    some = walk_and_see(f, 8, EACH + 1);
     assert_memory_equal(some->paths, near->paths, (EACH + 1) * sizeof near->paths[0]);
     free(near);
     free(far);

@@ -25,9 +25,10 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define AHEAD_MAX   32u
+#define AHEAD_MAX   16u
 #define AHEAD_MIN   4u
-#define AHEAD_SHARE (16ULL << 20) /* of memory for each: a bucket's takes half a megabyte */
+#define AHEAD_OLD   (2 * FB_NS_PER_S)
+#define AHEAD_SHARE (32ULL << 20) /* of memory for each: a bucket's takes half a megabyte */
 
 struct walk {
     struct fb_volume *volume;
@@ -50,6 +51,7 @@ struct listing {
     struct fb_source_handle *handle;
     struct fb_source_job *batch; /* NULL: there is none, or no more */
     uint64_t asked;
+    int64_t begun_ns;
     char path[];
 };
 
@@ -66,7 +68,7 @@ static struct fb_source_job *make_job(const struct listing *l, enum fb_source_op
         return NULL;
     job->handle = l->handle;
     job->want_attrs = l->walk->attrs;
-    job->max_age_ns = fb_meta_age_allowed(volume);
+    job->max_age_ns = l->walk->attrs ? 0 : fb_meta_age_allowed(volume);
     job->deadline_ns = fb_now_ns() + volume->config.timeout_ns;
     job->done = done;
     job->arg = (void *)l;
@@ -111,7 +113,6 @@ static void opendir_done(struct fb_source_job *job)
 
     if (result == 0) {
         l->handle = job->handle;
-        l->asked = fb_cache_moment(l->walk->volume, NULL);
         first = make_job(l, FB_SOURCE_READDIR, batch_done);
         result = first ? 0 : -ENOMEM;
     }
@@ -132,6 +133,8 @@ static struct listing *begin(struct walk *w, const char *path)
     if (!l)
         return NULL;
     l->walk = w;
+    l->begun_ns = fb_now_ns();
+    l->asked = fb_cache_moment(w->volume, NULL);
     memcpy(l->path, path, size);
     fb_event_init(&l->answered);
     job = make_job(l, FB_SOURCE_OPENDIR, opendir_done);
@@ -151,7 +154,9 @@ static int next_batch(struct listing *l, uint64_t cookie)
     fb_source_job_put(last);
     if (at_end)
         return 0;
-    l->asked = fb_cache_moment(l->walk->volume, NULL);
+    /* A bucket's pages may have been fetched before they are asked for. */
+    if (!fb_source_is_direct(l->walk->volume->source))
+        l->asked = fb_cache_moment(l->walk->volume, NULL);
     job = make_job(l, FB_SOURCE_READDIR, batch_done);
     if (!job)
         return -ENOMEM;
@@ -287,14 +292,35 @@ static int take_batch(struct walk *w, const struct listing *l, uint64_t *ret_coo
     return rc;
 }
 
+/* What was listed too long before the visitor came is listed again: it is told to others as what
+ * the source says now. -ESHUTDOWN: the volume is being detached. */
+static int await(struct walk *w, struct listing **l)
+{
+    int64_t age_ns;
+
+    fb_event_wait(&(*l)->answered);
+    if (!fb_volume_hold(w->volume))
+        return -ESHUTDOWN;
+    fb_volume_let_go(w->volume);
+    age_ns = fb_now_ns() - (*l)->begun_ns;
+    if ((*l)->result == 0 && age_ns > AHEAD_OLD) {
+        struct listing *again = begin(w, (*l)->path);
+
+        if (!again)
+            return -ENOMEM;
+        end(*l);
+        *l = again;
+        fb_event_wait(&again->answered);
+    }
+    return (*l)->result;
+}
+
 /* The listing goes. */
 static int walk(struct walk *w, struct listing *l, unsigned depth)
 {
     uint64_t cookie = 0;
-    int rc;
+    int rc = await(w, &l);
 
-    fb_event_wait(&l->answered);
-    rc = l->result;
     while (rc == 0 && l->batch && l->batch->data_len > 0) {
         rc = take_batch(w, l, &cookie, depth);
         if (rc == 0)

@@ -210,7 +210,9 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
         finish(dir, path || op != FB_SOURCE_OPENDIR ? -ENOMEM : -ESTALE);
         return;
     }
-    dir->asked = fb_cache_moment(dir->mount->volume, NULL);
+    /* A bucket's pages may have been fetched before they are asked for. */
+    if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(fb_volume_source(dir->mount->volume)))
+        dir->asked = fb_cache_moment(dir->mount->volume, NULL);
     job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;

@@ -33,7 +33,9 @@ static void renamed(struct fb_change *change, struct fb_source_job *job)
 
     if (job->result == 0)
         fb_live_moved(mount, job->path, job->path2, exchange, change->file);
-    if (job->result == 0 || job->result == -ENOENT || fb_source_is_outage(job->result))
+    /* ESTALE: an object was replaced while it was moved; the others have been. */
+    if (job->result == 0 || job->result == -ENOENT || job->result == -ESTALE ||
+        fb_source_is_outage(job->result))
         forget_paths(change, job);
     fuse_reply_err(change->req, -job->result);
     if (change->file != FB_FILE_NONE)
