@@ -245,8 +245,8 @@ uint64_t fb_cache_moment(struct fb_volume *volume, const char *path);
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
 
-/* The same of a path that nobody has asked for, by a moment of all paths: no cached bytes go to make
- * room for it, and what is known is left alone. */
+/* The same of a path that nobody has asked for, by a moment of all paths: no cached bytes go to
+ * make room for it, and what is known is left alone. */
 void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
                    uint64_t asked);
 
