@@ -67,12 +67,11 @@ static int begin(void)
     return ON;
 }
 
-bool fb_pl_on(void)
+/* The first to ask; false as long as it is not known. */
+__attribute__((noinline, cold)) static bool find_out(void)
 {
-    int now = atomic_load_explicit(&state, memory_order_acquire);
+    int now;
 
-    if (fb_likely(now != UNKNOWN))
-        return now == ON;
     /* Whoever comes second waits a moment; not for ever, as it may be a signal handler of the
      * first: it is too early for anything of ours to be open. */
     if (atomic_exchange(&starting, true)) {
@@ -83,6 +82,19 @@ bool fb_pl_on(void)
     now = begin();
     atomic_store_explicit(&state, now, memory_order_release);
     return now == ON;
+}
+
+/* Inline, here and below: after a system call each return costs more than all of this. */
+static inline bool is_on(void)
+{
+    int now = atomic_load_explicit(&state, memory_order_acquire);
+
+    return fb_likely(now != UNKNOWN) ? now == ON : find_out();
+}
+
+bool fb_pl_on(void)
+{
+    return is_on();
 }
 
 /* ---- roots ---- */
@@ -106,18 +118,23 @@ static void handle_fork(void)
         (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
 }
 
-static bool may_be_ours(const char *path)
+/* Without roots the daemon knows them. */
+__attribute__((noinline)) static bool is_of_session(const char *path)
 {
-    const struct fb_session *s;
+    const struct fb_session *s = fb_client_session(&fb_pl_client);
+
+    return s && fb_client_place(s, path) != NULL;
+}
+
+static inline __attribute__((always_inline)) bool may_be_ours(const char *path)
+{
     bool ours = false;
 
     for (unsigned i = 0; i < root_count && !ours; i++)
         ours = below(path, roots[i]);
-    if (root_count == 0) {
-        s = fb_client_session(&fb_pl_client);
-        ours = s && fb_client_place(s, path) != NULL;
-    }
-    if (ours)
+    if (root_count == 0)
+        ours = is_of_session(path);
+    if (fb_unlikely(ours))
         handle_fork();
     return ours;
 }
@@ -141,18 +158,23 @@ __attribute__((noinline)) static bool is_plain(const char *path)
 
 bool fb_pl_elsewhere(const char *path)
 {
-    return path && path[0] == '/' && (!fb_pl_on() || (!may_be_ours(path) && is_plain(path)));
+    return path && path[0] == '/' && (!is_on() || (!may_be_ours(path) && is_plain(path)));
 }
 
 /* An odd name may lead below a root all the same: then the kernel goes there, which is right, and
  * not worth a look at every path that is read. */
-bool fb_pl_outside(int dir, const char *path)
+static inline bool is_outside(int dir, const char *path)
 {
     if (!path || path[0] == '.' || path[0] == '\0')
         return false;
     if (path[0] == '/')
-        return !fb_pl_on() || !may_be_ours(path);
-    return !fb_pl_on() || (dir == AT_FDCWD ? fb_pl_far() : fb_pl_slot(dir) != FB_PL_DIRECTORY);
+        return !is_on() || !may_be_ours(path);
+    return !is_on() || (dir == AT_FDCWD ? fb_pl_far() : fb_pl_slot(dir) != FB_PL_DIRECTORY);
+}
+
+bool fb_pl_outside(int dir, const char *path)
+{
+    return is_outside(dir, path);
 }
 
 bool fb_pl_stranger(int dir, const char *path, int flags)
@@ -160,13 +182,13 @@ bool fb_pl_stranger(int dir, const char *path, int flags)
     if (atomic_load_explicit(&fb_pl_active, memory_order_relaxed) || !path)
         return false;
     if (fb_likely(path[0] == '/')) {
-        if (!fb_pl_on())
+        if (!is_on())
             return true;
         if (may_be_ours(path))
             return false;
         return fb_likely((flags & ~FB_PL_SERVABLE) == 0) || is_plain(path);
     }
-    return (flags & ~FB_PL_SERVABLE) == 0 && fb_pl_outside(dir, path);
+    return (flags & ~FB_PL_SERVABLE) == 0 && is_outside(dir, path);
 }
 
 bool fb_pl_path(int dir, const char *path, char ret_path[FB_CLIENT_FILE_PATH])

@@ -64,7 +64,18 @@ struct fb_pl_symbol {
 
 static_assert(sizeof(struct fb_pl_symbol) == FB_CACHELINE, "no gaps between them");
 
-void *fb_pl_real(struct fb_pl_symbol *symbol);
+void *fb_pl_look_for(struct fb_pl_symbol *symbol);
+
+/* Inline, as all on the way to a call that is not for us: after a system call each return costs
+ * more than this. */
+static inline void *fb_pl_real(struct fb_pl_symbol *symbol)
+{
+    /* Relaxed: the function it leads to was there before we were. */
+    void *f = atomic_load_explicit(&symbol->function, memory_order_relaxed);
+
+    return fb_likely(f) ? f : fb_pl_look_for(symbol);
+}
+
 /* Looks for all of them. */
 void fb_pl_find_all(void);
 
@@ -128,6 +139,7 @@ extern _Atomic uint32_t fb_pl_windows; /* in use */
 extern _Atomic bool fb_pl_active;      /* a slot was taken, ever */
 extern _Atomic int fb_pl_highest;      /* no slot above is taken */
 extern _Atomic uint32_t fb_pl_writers; /* files of kind FB_PL_WRITER */
+extern _Atomic int fb_pl_placeholder;  /* what stands for cached files; -1: none yet */
 
 #define FB_PL_MOVED     INT64_MIN
 #define FB_PL_DIRECTORY UINT32_MAX /* a real descriptor of a directory below a root, perhaps */
@@ -146,6 +158,15 @@ static inline bool fb_pl_is_ours(int fd)
     uint32_t slot = fb_pl_slot(fd);
 
     return fb_unlikely(slot != 0) && slot < FB_PL_OWN;
+}
+
+/* A descriptor that is nothing to us, by a quick look; false: perhaps. */
+static inline bool fb_pl_is_foreign(int fd)
+{
+    uint32_t low = atomic_load_explicit(&fb_pl_client.low_fd, memory_order_relaxed);
+
+    return fb_pl_slot(fd) == 0 && (low == 0 || (uint32_t)fd < low) &&
+           fd != atomic_load_explicit(&fb_pl_placeholder, memory_order_relaxed);
 }
 
 /* A new file with one reference; NULL: no room. */

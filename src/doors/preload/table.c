@@ -27,20 +27,15 @@ _Thread_local bool fb_pl_vforked;
 static _Atomic(struct fb_pl_file *) pool;
 static _Atomic uint32_t pool_used;
 static _Atomic uint64_t pool_free; /* low half: place + 1 of the first; high half: a tag */
-static _Atomic int placeholder = -1;
+_Atomic int fb_pl_placeholder = -1;
 
-void *fb_pl_real(struct fb_pl_symbol *symbol)
+void *fb_pl_look_for(struct fb_pl_symbol *symbol)
 {
-    /* Relaxed: the function it leads to was there before we were. */
-    void *f = atomic_load_explicit(&symbol->function, memory_order_relaxed);
+    int saved = errno;
+    void *f = dlsym(RTLD_NEXT, symbol->name);
 
-    if (fb_unlikely(!f)) {
-        int saved = errno;
-
-        f = dlsym(RTLD_NEXT, symbol->name);
-        errno = saved;
-        atomic_store_explicit(&symbol->function, f, memory_order_relaxed);
-    }
+    errno = saved;
+    atomic_store_explicit(&symbol->function, f, memory_order_relaxed);
     return f;
 }
 
@@ -244,8 +239,8 @@ void fb_pl_fresh(int fd)
         return;
     if (fb_unlikely(fb_pl_slot(fd) != 0))
         fb_pl_mark(fd, 0);
-    if (fb_unlikely(fd == atomic_load_explicit(&placeholder, memory_order_relaxed)))
-        (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
+    if (fb_unlikely(fd == atomic_load_explicit(&fb_pl_placeholder, memory_order_relaxed)))
+        (void)atomic_compare_exchange_strong(&fb_pl_placeholder, &own, -1);
 }
 
 bool fb_pl_closing(int fd, struct fb_pl_file **ret_file)
@@ -259,7 +254,7 @@ bool fb_pl_closing(int fd, struct fb_pl_file **ret_file)
     }
     return fb_unlikely(
                fb_client_owns(&fb_pl_client, fd) ||
-               (fd >= 0 && fd == atomic_load_explicit(&placeholder, memory_order_relaxed))) &&
+               (fd >= 0 && fd == atomic_load_explicit(&fb_pl_placeholder, memory_order_relaxed))) &&
            !fb_pl_vforked;
 }
 
@@ -313,7 +308,7 @@ void fb_pl_overwriting(int fd)
     if (fb_unlikely(fb_pl_slot(fd) == FB_PL_OWN))
         make_way(fd);
     /* Our sockets are looked at before each use; the placeholder is not. */
-    (void)atomic_compare_exchange_strong(&placeholder, &own, -1);
+    (void)atomic_compare_exchange_strong(&fb_pl_placeholder, &own, -1);
 }
 
 /* ---- descriptors of our own ---- */
@@ -338,7 +333,7 @@ void fb_pl_disown(int fd)
 
 static int get_placeholder(void)
 {
-    int fd = atomic_load_explicit(&placeholder, memory_order_relaxed);
+    int fd = atomic_load_explicit(&fb_pl_placeholder, memory_order_relaxed);
     int expected = -1;
 
     if (fb_likely(fd >= 0))
@@ -347,7 +342,7 @@ static int get_placeholder(void)
     if (fd < 0)
         return fd;
     fd = fb_sys_lift(fd);
-    if (atomic_compare_exchange_strong(&placeholder, &expected, fd))
+    if (atomic_compare_exchange_strong(&fb_pl_placeholder, &expected, fd))
         return fd;
     fb_sys_close(fd);
     return expected;
@@ -363,7 +358,7 @@ int fb_pl_install(struct fb_pl_file *f, int lowest, bool cloexec)
 
         fd = from < 0 ? from : fb_sys_fcntl(from, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
         if (fb_unlikely(fd == -EBADF))
-            (void)atomic_compare_exchange_strong(&placeholder, &from, -1);
+            (void)atomic_compare_exchange_strong(&fb_pl_placeholder, &from, -1);
     }
     if (fd >= FB_PL_FDS) {
         fb_sys_close(fd);

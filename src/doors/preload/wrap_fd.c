@@ -29,18 +29,22 @@
 
 /* What was written becomes visible, at the latest, when the kernel has closed it: a writer's
  * path is forgotten after that. */
-FB_EXPORT int close(int fd)
+static __attribute__((noinline)) int close_ours(int fd)
 {
     struct fb_pl_file *f = NULL;
     int rc;
 
     if (fb_unlikely(fb_pl_closing(fd, &f)))
         return fb_fail(EBADF);
-    if (!f)
-        return FB_REAL(close)(fd);
     rc = FB_REAL(close)(fd);
-    fb_pl_put(f);
+    if (f)
+        fb_pl_put(f);
     return rc;
+}
+
+FB_EXPORT int close(int fd)
+{
+    return fb_likely(fb_pl_is_foreign(fd)) ? FB_REAL(close)(fd) : close_ours(fd);
 }
 
 /* All of [first, last] but what is the library's own. */
