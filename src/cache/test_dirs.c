@@ -313,23 +313,29 @@ static struct seen *walk_and_see(struct fixture *f, uint64_t jobs_wanted, unsign
     return s;
 }
 
+static void make_set(struct fixture *f, uint64_t size)
+{
+    char path[32];
+
+    for (unsigned i = 0; i < CLASSES * EACH; i++) {
+        snprintf(path, sizeof path, "set/class%u", i / EACH);
+        if (size == 1 && i == 0)
+            make_dir(f, "set");
+        if (size == 1 && i % EACH == 0)
+            make_dir(f, path);
+        snprintf(path, sizeof path, "set/class%u/%u", i / EACH, i % EACH);
+        touch(f, path, size);
+    }
+}
+
 /* Where the source is far the next directories are listed while the visitor is in the first, and
  * everything comes in the same order. */
 static void walks_ahead(void **state)
 {
     struct fixture *f = *state;
     struct seen *near, *far, *some;
-    char path[32];
 
-    make_dir(f, "set");
-    for (unsigned i = 0; i < CLASSES; i++) {
-        snprintf(path, sizeof path, "set/class%u", i);
-        make_dir(f, path);
-        for (unsigned j = 0; j < EACH; j++) {
-            snprintf(path, sizeof path, "set/class%u/%u", i, j);
-            touch(f, path, 1);
-        }
-    }
+    make_set(f, 1);
     near = walk_and_see(f, 4, 0);
     assert_int_equal(near->jobs_at_first, 4); /* two directories: opened, and read once */
     assert_int_equal(near->count, CLASSES * EACH);
@@ -343,6 +349,41 @@ static void walks_ahead(void **state)
     free(near);
     free(far);
     free(some);
+}
+
+#define OLD_NS (2 * FB_NS_PER_S) /* of a listing, when it is made again */
+
+/* In the first file others change all; what is seen of the other directories then is new. */
+static int see_anew(void *arg, const struct fb_walked *walked)
+{
+    struct seen *s = arg;
+    bool first = s->count == 0 && walked->type != DT_DIR;
+    int rc = see(arg, walked);
+
+    if (first) {
+        make_set(s->f, 5);
+        fb_sleep_ns(OLD_NS + 100 * FB_NS_PER_MS);
+    } else if (walked->type != DT_DIR && s->count > EACH) {
+        assert_int_equal(walked->attr->version.size, 5);
+    }
+    return rc;
+}
+
+static void lists_again_what_is_old(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_source_stats stats;
+    struct seen *s = fb_alloc(sizeof *s);
+
+    assert_non_null(s);
+    make_set(f, 1);
+    make_far(f);
+    fb_source_stats(f->fault, &stats);
+    *s = (struct seen){.f = f, .jobs_before = stats.jobs, .jobs_wanted = 8};
+    assert_int_equal(fb_dirs_walk(f->cache, f->source, "set", true, see_anew, s), 0);
+    assert_true(s->jobs_at_first >= 8);
+    assert_int_equal(s->count, CLASSES * EACH);
+    free(s);
 }
 
 struct sequence {
@@ -434,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(walks, setup, teardown),
         cmocka_unit_test_setup_teardown(hears_of_names, setup, teardown),
         cmocka_unit_test_setup_teardown(walks_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_again_what_is_old, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_data_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(walk_ends_with_the_volume, setup, teardown),
     };

@@ -51,7 +51,7 @@ struct listing {
     struct fb_source_handle *handle;
     struct fb_source_job *batch; /* NULL: there is none, or no more */
     uint64_t asked;
-    int64_t begun_ns;
+    int64_t answered_ns;
     char path[];
 };
 
@@ -90,6 +90,7 @@ static bool submit(const struct walk *w, struct fb_source_job *job)
 static void answer(struct listing *l, int result)
 {
     l->result = result;
+    l->answered_ns = fb_now_ns();
     fb_event_set(&l->answered); /* the last look at it */
 }
 
@@ -133,7 +134,6 @@ static struct listing *begin(struct walk *w, const char *path)
     if (!l)
         return NULL;
     l->walk = w;
-    l->begun_ns = fb_now_ns();
     l->asked = fb_cache_moment(w->volume, NULL);
     memcpy(l->path, path, size);
     fb_event_init(&l->answered);
@@ -292,7 +292,7 @@ static int take_batch(struct walk *w, const struct listing *l, uint64_t *ret_coo
     return rc;
 }
 
-/* What was listed too long before the visitor came is listed again: it is told to others as what
+/* What lay there for too long until the visitor came is listed again: it is told to others as what
  * the source says now. -ESHUTDOWN: the volume is being detached. */
 static int await(struct walk *w, struct listing **l)
 {
@@ -302,7 +302,7 @@ static int await(struct walk *w, struct listing **l)
     if (!fb_volume_hold(w->volume))
         return -ESHUTDOWN;
     fb_volume_let_go(w->volume);
-    age_ns = fb_now_ns() - (*l)->begun_ns;
+    age_ns = fb_now_ns() - (*l)->answered_ns;
     if ((*l)->result == 0 && age_ns > AHEAD_OLD) {
         struct listing *again = begin(w, (*l)->path);
 
