@@ -7,8 +7,8 @@
  *         what a reader is about to use goes to DRAM in any case, and waits for no disk: what has
  *         to go from there and does not get to the tier below at once is lost
  *     evict(tier):
- *         learned: the two worst segments of the ranking go, and the best of their items stay in
- *         this tier, as many as fill one segment (cache/learn.h); without a ranking, and with other
+ *         learned: the two worst segments of the ranking go, and the better half of their bytes
+ *         stays in this tier, in another segment (cache/learn.h); without a ranking, and with other
  *         policies: one segment goes
  *         of what goes, items that are current and without another copy move to the next tier,
  *         which evicts in turn when it is full; the rest is forgotten
@@ -30,8 +30,6 @@
 
 #define ADMIT_TRIES     16
 #define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
-#define SPARE_PART      32  /* of a segment that is merged into: one part in so many stays free */
-#define ENTRY_BYTES     512 /* an item has in a segment's table, or less */
 #define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
 
 int fb_place_open(struct fb_cache *cache)
@@ -296,40 +294,26 @@ static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
     return count;
 }
 
-/* Bytes of items that may stay of segments that are merged: as much as fills one less of them.
- * Items that were dropped have left room, so that may be all of what lives. */
-static uint64_t room_to_stay(struct fb_cache *cache, unsigned tier, const struct gathering *g)
-{
-    uint64_t segment = fb_tier_segment_bytes(fb_store_tier(cache->store, tier));
-    uint64_t fills = FB_GROUPS_KEEP * (segment - segment / SPARE_PART), live = 0, taken = 0;
-
-    for (size_t i = 0; i < g->count; i++) {
-        live += g->items[i].size;
-        taken += fb_record_size(g->items[i].size) + ENTRY_BYTES;
-    }
-    if (taken <= fills)
-        return live;
-    return fb_max_u64((uint64_t)((double)live / (double)taken * (double)fills),
-                      live * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
-}
-
 /* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
 static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cache->admit_lock)
 {
     unsigned tier = p->down.tier, count = 0;
     uint32_t victims[FB_GROUPS_MERGE];
     struct gathering g = {.count = 0};
-    uint64_t room;
+    uint64_t bytes = 0;
     int rc = -EAGAIN;
 
     while (count < FB_GROUPS_MERGE &&
            fb_learn_victim(cache->learn, tier, p->down.until_ns, &victims[count])) {
-        if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) == 0)
-            count++;
+        size_t before = g.count;
+
+        if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) != 0)
+            continue;
+        for (size_t i = before; i < g.count; i++)
+            bytes += g.items[i].size;
+        count++;
     }
-    /* One alone would make no room. */
-    room = count == FB_GROUPS_MERGE ? room_to_stay(cache, tier, &g) : 0;
-    p->stay_count = choose(cache, &g, room);
+    p->stay_count = choose(cache, &g, bytes * FB_GROUPS_KEEP / FB_GROUPS_MERGE);
     p->stays = g.keys;
     for (unsigned i = 0; i < count; i++) {
         int one = fb_store_evict(cache->store, victims[i], false, fb_place_part, p);

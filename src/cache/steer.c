@@ -402,13 +402,11 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item)
 {
-    struct fb_steer_stream *s = fb_steer_stream_of(steer, item->file);
+    const struct fb_steer_stream *s = fb_steer_stream_of(steer, item->file);
     struct fb_steer_gone gone = {
         .key = fb_item_key(item->file, item->block),
         .stream = s && s != &steer->planned ? (uint32_t)(s - steer->streams) : 0};
 
-    if (gone.stream != 0)
-        holds_less(s, item->length);
     fb_mutex_lock(&steer->gone_lock);
     if (steer->gone_count < FB_STEER_GONE_MAX)
         steer->gone[steer->gone_count++] = gone;

@@ -1,7 +1,7 @@
 /*
  * Learned eviction in a cache of two tiers: it trains, ranks and merges; what it has learned
  * survives a restart and a kill, and damage to it does no harm; what another rule keeps stays, for
- * as long as it does; what was dropped by hand leaves room.
+ * as long as it does.
  */
 #include <cmocka.h>
 #include <errno.h>
@@ -430,44 +430,13 @@ static void test_eager(void **state)
     close_cache();
 }
 
-/* Two thirds of what fills the cache are evicted by hand. What comes then takes that room: segments
- * that are merged lose nothing of the rest. */
-static void test_merges(void **state)
-{
-    unsigned count = 0;
-    uint64_t before;
-    char name[16];
-
-    (void)state;
-    snprintf(cache_path, sizeof cache_path, "%s/third", dir.path);
-    open_cache();
-    assert_int_equal(fb_cache_set_policy(volume, "", "lru"), 0);
-    while (count < FILES / 4 * 3 && !fb_place_is_full(cache))
-        read_number(count++);
-    assert_true(fb_place_is_full(cache));
-    fb_cache_tick(cache);
-    for (unsigned i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "%u", i);
-        if (i % 3 != 0)
-            (void)fb_cache_evict(volume, name);
-    }
-    for (unsigned i = count; i < count + count / 4; i++)
-        read_number(i);
-    fb_cache_tick(cache);
-    before = hits();
-    for (unsigned i = 0; i < count; i += 3)
-        read_number(i);
-    assert_true(hits() - before > count / 3 - count / 50);
-    close_cache();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),  cmocka_unit_test(test_restart),
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_lets_go), cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_merges),  cmocka_unit_test(test_short),
+        cmocka_unit_test(test_short),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
