@@ -189,10 +189,10 @@ static void train(struct fb_learn *learn)
 /* ---- ranking ---- */
 
 /* The upper half of an item's time is the model's, so that the index compares it as it wraps; the
- * lowest byte is the stream whose item it is. */
-static struct fb_use use_of(const struct fb_reuse_meta *meta, uint8_t stream)
+ * lowest byte is the stream that holds the item. */
+static struct fb_use use_of(const struct fb_reuse_meta *meta, uint8_t holder)
 {
-    return (struct fb_use){(uint32_t)meta->last << TIME_SHIFT | stream, meta->history};
+    return (struct fb_use){(uint32_t)meta->last << TIME_SHIFT | holder, meta->history};
 }
 
 static struct fb_reuse_meta meta_of(const struct fb_use *use)
@@ -200,18 +200,13 @@ static struct fb_reuse_meta meta_of(const struct fb_use *use)
     return (struct fb_reuse_meta){(uint16_t)(use->last >> TIME_SHIFT), use->history};
 }
 
-/* What is held by a stream that holds nothing any more is as good as new. And a stream that has
- * less than its share loses nothing: beside what is held, whatever is learned of its items would be
- * too little, and it would never come to have its share. */
+/* What is held by a stream that holds nothing any more is as good as new. */
 static struct fb_reuse_meta held_meta_of(const struct fb_learn *learn, const struct fb_use *use)
 {
-    const struct fb_steer *steer = learn->cache->steer;
     struct fb_reuse_meta meta = meta_of(use);
 
-    if (meta.history == FB_REUSE_HELD && !fb_steer_holds(steer, (uint8_t)use->last))
+    if (meta.history == FB_REUSE_HELD && !fb_steer_holds(learn->cache->steer, (uint8_t)use->last))
         meta.history = FB_REUSE_FRESH;
-    else if (!fb_reuse_is_mark(meta.history) && fb_steer_is_short(steer, (uint8_t)use->last))
-        meta.history = FB_REUSE_HELD;
     return meta;
 }
 
@@ -487,7 +482,7 @@ static void write_log(struct fb_learn *learn, const struct fb_access *access, ui
 
 /* The model's view of it; `use` is what is remembered of the item, if it is `here`. */
 static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32_t size, bool hit,
-                                   uint8_t stream, const struct fb_use *use)
+                                   const struct fb_use *use)
 {
     struct fb_reuse_meta meta = meta_of(use);
 
@@ -499,7 +494,7 @@ static struct fb_use learn_request(struct fb_learn *learn, uint64_t hash, uint32
     /* Relaxed: a clock that may be a little late. */
     atomic_store_explicit(&learn->now, fb_reuse_now(learn->reuse), memory_order_relaxed);
     fb_mutex_unlock(&learn->lock);
-    return use_of(&meta, stream);
+    return use_of(&meta, 0);
 }
 
 /* Of an item that the model has no say in. */
@@ -540,7 +535,7 @@ void fb_learn_watch(struct fb_learn *learn, const struct fb_access *access,
     here = fb_store_use(store, access->key, &use);
     if (rule->keep == FB_KEEP_LRU)
         use = learn_request(learn, hash, access->item_length,
-                            here && access->outcome != FB_ACCESS_FETCHED, rule->stream, &use);
+                            here && access->outcome != FB_ACCESS_FETCHED, &use);
     else
         use = use_by(learn, rule);
     if (here)

@@ -33,7 +33,6 @@
 #define TURNS_EVERY_NS (1 * FB_NS_PER_S)
 #define GIVE_MOST      4    /* files go for one that is due */
 #define UNDER_WAY      32   /* that many may be */
-#define SHORT_PART     8    /* of its share: who lacks one part in so many is short of it */
 #define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
 
 uint64_t fb_steer_bytes(uint64_t memory_bytes)
@@ -334,16 +333,6 @@ bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream)
            fb_keep_holds(atomic_load_explicit(&steer->streams[stream].keep, memory_order_relaxed));
 }
 
-bool fb_steer_is_short(const struct fb_steer *steer, uint8_t stream)
-{
-    const struct fb_steer_stream *s = &steer->streams[stream];
-    uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
-
-    return stream != 0 && atomic_load_explicit(&steer->holding, memory_order_relaxed) &&
-           atomic_load_explicit(&s->keep, memory_order_relaxed) == FB_KEEP_LRU &&
-           atomic_load_explicit(&s->held_bytes, memory_order_relaxed) < quota - quota / SHORT_PART;
-}
-
 void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, size_t len,
                     uint32_t stream)
 {
@@ -372,22 +361,11 @@ bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, c
     return is_due;
 }
 
-/* It is counted anew soon, or just now: it must not go below nothing. */
-static void holds_less(struct fb_steer_stream *s, uint64_t gone)
-{
-    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
-
-    while (!atomic_compare_exchange_weak_explicit(&s->held_bytes, &held,
-                                                  held - fb_min_u64(gone, held),
-                                                  memory_order_relaxed, memory_order_relaxed))
-        continue;
-}
-
 bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 {
     struct fb_steer_stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
-    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), gone;
+    uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
 
     /* What is on its way is not counted yet, so near the end each needs a place of its own. */
     if (held + UNDER_WAY * bytes <= quota)
@@ -396,7 +374,12 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
     gone = fb_exchange_take(steer->cache->exchange, stream,
                             held > quota ? fb_min_u64(held + bytes - quota, GIVE_MOST * bytes)
                                          : bytes);
-    holds_less(s, gone);
+    /* Counted anew soon, or just now; it must not go below nothing. */
+    now_held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&s->held_bytes, &now_held,
+                                                  now_held - fb_min_u64(gone, now_held),
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
     return gone > 0 && held + bytes <= quota + gone;
 }
 
@@ -567,7 +550,6 @@ static void count_held(struct fb_steer *steer)
 {
     uint16_t sources[FB_BRAIN_STREAMS];
     unsigned count = 0;
-    bool holding = false;
 
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++) {
         uint16_t source = steer->streams[i].source;
@@ -587,11 +569,8 @@ static void count_held(struct fb_steer *steer)
 
         atomic_store_explicit(&s->held_bytes, s->counted_bytes, memory_order_relaxed);
         tell_held(steer, i, s->counted_bytes);
-        holding = holding || (s->counted_bytes > 0 &&
-                              fb_keep_holds(atomic_load_explicit(&s->keep, memory_order_relaxed)));
     }
     fb_mutex_unlock(&steer->lock);
-    atomic_store_explicit(&steer->holding, holding, memory_order_relaxed);
 }
 
 /* ---- decisions ------------------------------------------------------------------------------- */

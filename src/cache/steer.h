@@ -56,10 +56,6 @@ bool fb_steer_raise_pays(const struct fb_steer *steer, double share);
  * user's rule (0) does. */
 bool fb_steer_holds(const struct fb_steer *steer, uint8_t stream);
 
-/* Any thread: whether a stream that gives way by itself has less than its share, while others hold
- * theirs. 0 is none. */
-bool fb_steer_is_short(const struct fb_steer *steer, uint8_t stream);
-
 /* Any thread: an item was evicted for room. The caller has a reference to its file. */
 void fb_steer_gone(struct fb_steer *steer, const struct fb_item *item);
 

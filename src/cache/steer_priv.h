@@ -63,7 +63,6 @@ struct fb_steer {
     int64_t now_ns;  /* of this round */
     int64_t look_ns; /* when next */
     int64_t count_ns;
-    _Atomic bool holding; /* some stream keeps what it has, as last counted */
     struct fb_mutex gone_lock;
     struct fb_steer_gone
         gone[FB_STEER_GONE_MAX]; /* more are not told of: ghosts are a sample anyway */

@@ -14,8 +14,7 @@
 #include <unistd.h>
 
 #include "base/rand.h"
-#include "cache/cache_priv.h"
-#include "cache/steer_priv.h"
+#include "cache/cache.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
@@ -45,18 +44,6 @@ static void make_file(const char *name)
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, FILE_BYTES), 0);
-}
-
-static void make_folder(const char *folder)
-{
-    char path[PATH_MAX + 32], name[32];
-
-    snprintf(path, sizeof path, "%s/%s", source_path, folder);
-    assert_int_equal(mkdir(path, 0755), 0);
-    for (unsigned i = 0; i < HELD; i++) {
-        snprintf(name, sizeof name, "%s/%u", folder, i);
-        make_file(name);
-    }
 }
 
 static void open_cache(void)
@@ -160,7 +147,12 @@ static int setup(void **state)
         snprintf(name, sizeof name, "%u", i);
         make_file(name);
     }
-    make_folder("held");
+    snprintf(model_path, sizeof model_path, "%s/held", source_path);
+    assert_int_equal(mkdir(model_path, 0755), 0);
+    for (unsigned i = 0; i < HELD; i++) {
+        snprintf(name, sizeof name, "held/%u", i);
+        make_file(name);
+    }
     snprintf(model_path, sizeof model_path, "%s/model", cache_path);
     fb_sleep_ns(FB_SETTLE_TIME_NS + 50 * FB_NS_PER_MS);
     return 0;
@@ -276,34 +268,6 @@ static void test_lets_go(void **state)
     for (unsigned i = HELD / 2; i < HELD; i++)
         read_held(i);
     assert_true(hits() - before < HELD / 4);
-    close_cache();
-}
-
-static void set_stream(unsigned number, enum fb_keep keep, uint64_t held, uint64_t quota)
-{
-    struct fb_steer_stream *s = &cache->steer->streams[number];
-
-    atomic_store(&s->keep, keep);
-    atomic_store(&s->held_bytes, held);
-    atomic_store(&s->quota_bytes, quota);
-}
-
-/* Which streams lose nothing: those that give way, and have less than their share, while others
- * hold what they have. */
-static void test_short(void **state)
-{
-    (void)state;
-    snprintf(cache_path, sizeof cache_path, "%s/short", dir.path);
-    open_cache();
-    set_stream(5, FB_KEEP_LRU, 6 * MIB, 8 * MIB);
-    assert_false(fb_steer_is_short(cache->steer, 5));
-    atomic_store(&cache->steer->holding, true);
-    assert_true(fb_steer_is_short(cache->steer, 5));
-    assert_false(fb_steer_is_short(cache->steer, 0));
-    set_stream(5, FB_KEEP_LRU, 7 * MIB, 8 * MIB);
-    assert_false(fb_steer_is_short(cache->steer, 5));
-    set_stream(5, FB_KEEP_UNIFORM, 6 * MIB, 8 * MIB);
-    assert_false(fb_steer_is_short(cache->steer, 5));
     close_cache();
 }
 
@@ -436,7 +400,6 @@ int main(void)
         cmocka_unit_test(test_learns),  cmocka_unit_test(test_restart),
         cmocka_unit_test(test_killed),  cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_lets_go), cmocka_unit_test(test_eager),
-        cmocka_unit_test(test_short),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
