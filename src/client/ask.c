@@ -18,6 +18,8 @@
 
 #define POLL_US         100000 /* a receive returns so often to look for signs of life */
 #define CLAIM_TRIES     64
+#define BUSY_STEP_NS    1000000L
+#define BUSY_STEPS      500
 #define ANCHOR_RETRY_NS 1000000000LL
 
 enum {
@@ -361,7 +363,29 @@ static void notice_fork(struct fb_client *client)
         fb_client_forked(client);
 }
 
-/* On a connection of its own, since all are in use or the one has died: what was changed must be
+static bool all_busy(const struct fb_client *client)
+{
+    for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
+        if (atomic_load_explicit(&client->connections[i].state, memory_order_relaxed) != BUSY)
+            return false;
+    return true;
+}
+
+/* The same, when one gets free: what is being written is told on one that stays, for its end tells
+ * the daemon that the writer has gone. */
+static struct fb_client_connection *await(struct fb_client *client, struct fb_session *session)
+{
+    struct timespec pause = {.tv_nsec = BUSY_STEP_NS};
+    struct fb_client_connection *c = obtain(client, session);
+
+    for (int i = 0; !c && i < BUSY_STEPS && all_busy(client); i++) {
+        (void)fb_sys(SYS_nanosleep, &pause, NULL, 0, 0);
+        c = obtain(client, session);
+    }
+    return c;
+}
+
+/* On a connection of its own, since none gets free or the one has died: what was changed must be
  * told, however busy we are. */
 static int ask_apart(struct fb_client *client, struct fb_session *session,
                      struct fb_client_request *request, const char *path,
@@ -387,10 +411,11 @@ int fb_client_ask(struct fb_client *client, struct fb_client_request *request, c
 
     notice_fork(client);
     session = fb_client_session(client);
-    c = session ? obtain(client, session) : NULL;
+    if (!session)
+        return -FB_CLIENT_GONE;
+    c = request->flags & FB_CLIENT_WRITES ? await(client, session) : obtain(client, session);
     if (!c)
-        return session && must ? ask_apart(client, session, request, path, ret_reply)
-                               : -FB_CLIENT_GONE;
+        return must ? ask_apart(client, session, request, path, ret_reply) : -FB_CLIENT_GONE;
     if (exchange(session, atomic_load(&c->fd), request, path, ret_reply, data, max) != 0) {
         abandon(c);
         return must ? ask_apart(client, session, request, path, ret_reply) : -FB_CLIENT_GONE;

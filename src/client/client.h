@@ -98,6 +98,12 @@ struct fb_client_connection {
     uint64_t mark; /* of the socket: is it still ours? */
 };
 
+enum fb_untold {
+    FB_UNTOLD_NONE,
+    FB_UNTOLD_BUSY, /* being written down, or told */
+    FB_UNTOLD_PATH
+};
+
 struct fb_client {
     char socket[FB_CLIENT_SOCKET_MAX];
     _Atomic int32_t pid;
@@ -120,7 +126,7 @@ struct fb_client {
     /* Paths that were changed when the daemon could not be told (no descriptor was left, say): it
      * is told before this process opens anything. More than fit: the client is off for good. */
     struct fb_client_untold {
-        _Atomic int state;
+        _Atomic int state; /* enum fb_untold */
         char path[FB_CLIENT_FILE_PATH];
     } untold[FB_CLIENT_UNTOLD];
 

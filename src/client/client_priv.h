@@ -67,6 +67,8 @@ struct fb_spot {
 FB_MUST_CHECK bool fb_client_find(const struct fb_session *s, uint64_t key, struct fb_spot *ret);
 /* After the bytes were read, or pinned: they belong to the file that was opened. */
 FB_MUST_CHECK bool fb_client_still_good(const struct fb_client_file *f, uint64_t loc);
+/* In a forked child: what another thread of the parent was just telling has to be told by us. */
+void fb_client_recount_untold(struct fb_client *client);
 void fb_client_note(struct fb_client *client, const struct fb_client_file *f, uint64_t key,
                     const struct fb_spot *spot, uint32_t offset, uint32_t bytes,
                     enum fb_access_outcome outcome);

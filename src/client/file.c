@@ -95,12 +95,6 @@ static int ask_open(struct fb_client *client, const char *path, struct fb_client
 
 /* ---- changes ---- */
 
-enum {
-    UNUSED,
-    BEING_WRITTEN,
-    UNTOLD
-};
-
 /* False: there is a daemon, and it did not hear. One that does not live knows nothing that it will
  * believe. */
 static bool tell(struct fb_client *client, const char *path, uint32_t flags)
@@ -122,18 +116,37 @@ static bool tell_rest(struct fb_client *client)
 {
     for (unsigned i = 0; i < FB_CLIENT_UNTOLD; i++) {
         struct fb_client_untold *u = &client->untold[i];
-        int state = UNTOLD;
+        int state = FB_UNTOLD_PATH;
         bool told;
 
-        if (!atomic_compare_exchange_strong(&u->state, &state, BEING_WRITTEN))
+        if (!atomic_compare_exchange_strong(&u->state, &state, FB_UNTOLD_BUSY))
             continue;
         told = tell(client, u->path, 0);
-        atomic_store(&u->state, told ? UNUSED : UNTOLD);
+        atomic_store(&u->state, told ? FB_UNTOLD_NONE : FB_UNTOLD_PATH);
         if (!told)
             return false;
         atomic_fetch_sub(&client->untold_count, 1);
     }
     return atomic_load(&client->untold_count) == 0;
+}
+
+/* Who was at a slot is not in the child to leave it. A path that is half written is some path: the
+ * last byte of a slot is always 0. One that was not counted yet is its writer's to tell. */
+void fb_client_recount_untold(struct fb_client *client)
+{
+    uint32_t count = 0;
+
+    if (fb_likely(atomic_load(&client->untold_count) == 0))
+        return;
+    for (unsigned i = 0; i < FB_CLIENT_UNTOLD; i++) {
+        struct fb_client_untold *u = &client->untold[i];
+
+        if (atomic_load(&u->state) == FB_UNTOLD_NONE)
+            continue;
+        atomic_store(&u->state, FB_UNTOLD_PATH);
+        count++;
+    }
+    atomic_store(&client->untold_count, count);
 }
 
 static void forget(struct fb_client *client, const char *path, uint32_t flags)
@@ -144,13 +157,13 @@ static void forget(struct fb_client *client, const char *path, uint32_t flags)
         return;
     for (unsigned i = 0; len < FB_CLIENT_FILE_PATH && i < FB_CLIENT_UNTOLD; i++) {
         struct fb_client_untold *u = &client->untold[i];
-        int state = UNUSED;
+        int state = FB_UNTOLD_NONE;
 
-        if (!atomic_compare_exchange_strong(&u->state, &state, BEING_WRITTEN))
+        if (!atomic_compare_exchange_strong(&u->state, &state, FB_UNTOLD_BUSY))
             continue;
         memcpy(u->path, path, len + 1);
         atomic_fetch_add(&client->untold_count, 1);
-        atomic_store(&u->state, UNTOLD);
+        atomic_store(&u->state, FB_UNTOLD_PATH);
         return;
     }
     fb_client_turn_off(client);

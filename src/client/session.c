@@ -439,6 +439,7 @@ void fb_client_forked(struct fb_client *client)
     /* What the parent has pinned is the parent's to release. */
     memset(&client->pins, 0, sizeof client->pins);
     atomic_store(&client->area_lost, true);
+    fb_client_recount_untold(client);
     fb_client_disconnect(client);
     for (uint32_t i = 0; i < count; i++) {
         struct fb_session *s = &client->sessions[i];
