@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -35,6 +36,9 @@
 #define STOP_RETRY_MS   100
 #define EVICT_NAME_SIZE 32
 #define JOURNAL_NAME    "uploads"
+#define ARENAS_MIN      4u
+#define ARENAS_MAX      64u
+#define ARENA_SHARE     (128ULL << 20) /* of --memory for each */
 
 /* ---- requests ---- */
 
@@ -569,11 +573,21 @@ static struct fb_daemon *daemon_new(const struct fb_daemon_options *options)
     return d;
 }
 
+/* The C library keeps memory that was freed, in an arena for each of a number of threads: eight
+ * times the processors. A door's thread leaves two megabytes there, which no budget knows of. */
+static void limit_arenas(uint64_t memory_bytes)
+{
+    uint64_t most = fb_min_u64(memory_bytes / ARENA_SHARE, ARENAS_MAX);
+
+    (void)mallopt(M_ARENA_MAX, (int)fb_max_u64(most, ARENAS_MIN));
+}
+
 int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
 {
     struct fb_daemon *d = daemon_new(options);
     int rc;
 
+    limit_arenas(options->config->memory_bytes);
     if (!d)
         return fb_error_set(err, -ENOMEM, "out of memory");
     rc = start(d, err);
