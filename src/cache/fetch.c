@@ -427,6 +427,9 @@ static void source_changed(struct run *run, const struct fb_source_job *job)
     int result = job->result == -ESTALE ? 0 : job->result;
 
     fb_metric_add(&cache->metrics, FB_CM_STALE, run->count);
+    /* It is no longer a file: what it is, the next look-up asks. */
+    if (result == -EISDIR || result == -ELOOP)
+        fb_cache_forget(run->volume, job->path);
     if (fb_meta_settle(run->volume, job->path, result, &job->attr, &file) < 0)
         return;
     /* What was changed through a door since then is believed once only. */
