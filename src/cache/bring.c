@@ -395,15 +395,20 @@ static struct file *take_from(struct fb_bring *bring, struct fb_list *queue)
 {
     int64_t now_ns = fb_now_ns();
     struct fb_list *it, *tmp;
+    int busy = -1; /* the last source that has no room: no other waits for it */
 
     FB_LIST_FOREACH (it, tmp, queue) {
         struct file *f = FB_LIST_ENTRY(it, struct file, queue);
         bool stale = has_reader(&f->order) && f->asked_ns + STALE_NS < now_ns;
-        struct fb_volume *volume = stale ? NULL : fb_volume_hold_any(bring->cache, f->order.source);
+        struct fb_volume *volume;
 
+        if (!stale && f->order.source == busy)
+            continue;
+        volume = stale ? NULL : fb_volume_hold_any(bring->cache, f->order.source);
         if (volume && !has_room(bring, volume, queue == &bring->queue)) {
             fb_volume_let_go(volume);
-            return NULL; /* in order: the others are of the same source as a rule */
+            busy = f->order.source;
+            continue;
         }
         fb_list_remove(&f->queue);
         bring->queued--;

@@ -300,6 +300,46 @@ static void it_yields_to_those_who_wait(void **state)
         wait_ready(i);
 }
 
+/* And no other source waits for one that has no room. */
+static void it_passes_a_busy_source(void **state)
+{
+    struct readers r = {.count = READERS};
+    struct fb_volume_config config = {.metadata_ttl_ns = 3600 * FB_NS_PER_S,
+                                      .timeout_ns = 60 * FB_NS_PER_S};
+    struct fb_posix_config posix = {.threads = 1};
+    struct fb_bring_order order = {.origin = FB_BRING_FILL, .path = "00000.bin"};
+    char root[PATH_MAX + 64];
+    struct fb_error err = {""};
+    struct fb_source *source;
+    struct fb_volume *other;
+
+    (void)state;
+    snprintf(root, sizeof root, "%s/many", dir.path);
+    posix.root = root;
+    assert_int_equal(fb_source_posix_open(&posix, &source, &err), 0);
+    assert_int_equal(fb_volume_attach(cache, source, &config, &other, &err), 0);
+    order.source = fb_volume_id(other);
+    look_up(&r, "large", 0);
+    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
+    fb_mutex_lock(&cache->fetch_lock);
+    atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
+    atomic_store(&volume->pipe.reads, 1000);
+    volume->pipe.bytes_per_s = 50e6;
+    fb_mutex_unlock(&cache->fetch_lock);
+    begin_reading(&r, LARGE_BYTES);
+    assert_true(fb_pipe_yields(volume));
+    bring_in_vain(8);
+    assert_int_equal(fb_bring(cache->bring, &order), FB_BROUGHT_QUEUED);
+    for (int tries = 0; tries < 12000 && metric(FB_CM_FILLED_BYTES) == 0; tries++) {
+        fb_cache_tick(cache);
+        fb_sleep_ns(5 * FB_NS_PER_MS);
+    }
+    assert_int_equal(metric(FB_CM_FILLED_BYTES), 64);
+    fb_source_fault_set(fault, &(struct fb_fault_config){0});
+    end_reading(&r);
+    fb_volume_detach(other);
+}
+
 static void wait_listed(const char *path)
 {
     struct fb_dir *known = NULL;
@@ -381,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_pauses_when_it_does_not_pay, setup, teardown),
         cmocka_unit_test_setup_teardown(it_ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(it_yields_to_those_who_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_passes_a_busy_source, setup, teardown),
         cmocka_unit_test_setup_teardown(it_leaves_buffers_to_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_random_data_set_is_loaded, setup_watched, teardown),
         cmocka_unit_test_setup_teardown(what_was_read_makes_way, setup_watched, teardown),
