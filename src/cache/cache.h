@@ -239,16 +239,24 @@ void fb_cache_changed_below(struct fb_volume *volume, const char *path);
  * NULL: anything at all, for questions about many paths. */
 uint64_t fb_cache_moment(struct fb_volume *volume, const char *path);
 
-/* What a listing, or a change, told of a path: as if it had been looked up. `asked`: the moment
+/* What a change told of a path: as if it had been looked up. `asked`: the moment
  * before the source was asked; when something was changed since, this is believed once only.
  * *ret_file has a reference. */
 FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
                                  const struct fb_attr *attr, uint64_t asked, uint32_t *ret_file);
 
-/* The same of a path that nobody has asked for, by a moment of all paths: no cached bytes go to
- * make room for it, and what is known is left alone. */
-void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
-                   uint64_t asked);
+/* When a listing was made. */
+struct fb_heard {
+    uint64_t asked;  /* the moment, of all paths */
+    int64_t seen_ns; /* its entries were so then */
+};
+
+/* What a listing told of a path that nobody may have asked for: valid for a TTL since then, and no
+ * cached bytes go to make room for it. -ESTALE: it is too old, or the source was asked about the
+ * path since then, and said otherwise: who wants to know asks again. *ret_file has a reference. */
+FB_MUST_CHECK int fb_cache_hear(struct fb_volume *volume, const char *path,
+                                const struct fb_attr *attr, const struct fb_heard *heard,
+                                uint32_t *ret_file);
 
 /* A record beside the one that stands for the path: for what is to become a new version of it.
  * *ret_file has a reference. -ENOMEM. */

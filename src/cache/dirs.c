@@ -24,16 +24,19 @@
 #include "core/mem.h"
 #include "stream/name.h"
 
-#define BUCKETS      256u
-#define SLOTS_MAX    1024u
-#define BYTES_MAX    (16ULL << 20)
-#define FRESH_NS     (60 * FB_NS_PER_S) /* a listing is believed for that long, */
-#define FRESH_TIMES  20                 /* or for so many times what it took */
-#define RETRY_NS     (10 * FB_NS_PER_S) /* after one that failed */
-#define TOO_LARGE_NS (600 * FB_NS_PER_S)
-#define NAMES_FIRST  4096u
-#define COUNT_FIRST  64u
-#define LEARN_MAX    8192u
+#define BUCKETS       256u
+#define SLOTS_MAX     1024u
+#define BYTES_MAX     (16ULL << 20)
+#define FRESH_NS      (60 * FB_NS_PER_S) /* a listing is believed for that long, */
+#define FRESH_TIMES   20                 /* or for so many times what it took */
+#define RETRY_NS      (10 * FB_NS_PER_S) /* after one that failed */
+#define TOO_LARGE_NS  (600 * FB_NS_PER_S)
+#define NAMES_FIRST   4096u
+#define COUNT_FIRST   64u
+#define LEARN_MAX     8192u
+#define LISTING_MAX   16u
+#define LISTING_MIN   4u
+#define LISTING_SHARE (32ULL << 20) /* of memory for each: a bucket's takes half a megabyte */
 
 struct entry {
     uint64_t size;
@@ -71,10 +74,12 @@ struct slot {
 struct fb_dirs {
     struct fb_cache *cache;
     uint64_t bytes_max;
+    unsigned listing_max;
     struct fb_mutex lock; /* FB_RANK_DIRS: what follows */
     struct fb_list buckets[BUCKETS];
     struct fb_list used;
     unsigned count;
+    unsigned listing; /* of them */
     uint64_t bytes;
     uint64_t serial; /* of the last listing */
 };
@@ -89,7 +94,7 @@ struct listing {
     size_t names_used, names_max;
     uint32_t entries_max;
     uint64_t cookie;
-    uint64_t asked; /* the moment of the last question */
+    struct fb_heard heard; /* the last batch */
     int64_t begun_ns;
     bool learns;
     int result;
@@ -328,6 +333,7 @@ static void listing_end(struct listing *l)
 
     fb_mutex_lock(&dirs->lock);
     slot->listing = false;
+    dirs->listing--;
     if (rc == 0) {
         const struct fb_dir *old = slot->dir;
 
@@ -352,9 +358,14 @@ static void learn(struct listing *l, const struct fb_source_dirent *d)
     int len =
         snprintf(path, sizeof path, "%s%s%s", l->slot->path, *l->slot->path ? "/" : "", d->name);
 
-    if (!l->learns || !d->has_attr || l->dir->count > LEARN_MAX || len >= (int)sizeof path)
+    uint32_t file;
+
+    /* What was changed since is not worth a doubt. */
+    if (!l->learns || !d->has_attr || l->dir->count > LEARN_MAX || len >= (int)sizeof path ||
+        l->heard.asked != fb_cache_moment(l->volume, NULL))
         return;
-    fb_cache_hear(l->volume, path, &d->attr, l->asked);
+    if (fb_cache_hear(l->volume, path, &d->attr, &l->heard, &file) == 0)
+        fb_files_unref(l->volume->cache->files, file, 1);
 }
 
 /* Sends the next job of the chain. Without memory the chain ends. */
@@ -370,7 +381,7 @@ static void step(struct listing *l, enum fb_source_op op)
     }
     /* A bucket's pages may have been fetched before they are asked for. */
     if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(l->volume->source))
-        l->asked = fb_cache_moment(l->volume, NULL);
+        l->heard.asked = fb_cache_moment(l->volume, NULL);
     job->handle = l->handle;
     job->cookie = l->cookie;
     job->want_attrs = true;
@@ -412,6 +423,7 @@ static void step_done(struct fb_source_job *job)
     } else if (job->result == 0) {
         if (job->data_len == 0 || job->at_end)
             next = FB_SOURCE_CLOSE;
+        l->heard.seen_ns = fb_now_ns() - job->age_ns;
         l->result = take_batch(l, job);
     }
     if (l->result < 0)
@@ -435,6 +447,7 @@ static void list(struct fb_dirs *dirs, struct slot *slot)
         free(dir);
         fb_mutex_lock(&dirs->lock);
         slot->listing = false;
+        dirs->listing--;
         slot->again_ns = fb_now_ns() + RETRY_NS;
         fb_mutex_unlock(&dirs->lock);
         return;
@@ -467,8 +480,10 @@ static struct fb_dir *get(struct fb_dirs *dirs, uint16_t source, const char *pat
         fb_list_remove(&slot->used);
         fb_list_push_back(&dirs->used, &slot->used);
         slot->visits += slot->visits < visits_min;
-        lists = slot->visits >= visits_min && !slot->listing && fb_now_ns() >= slot->again_ns;
+        lists = slot->visits >= visits_min && !slot->listing && fb_now_ns() >= slot->again_ns &&
+                dirs->listing < dirs->listing_max;
         slot->listing = slot->listing || lists;
+        dirs->listing += lists;
         dir = slot->dir;
         /* Relaxed: the table has a reference. */
         if (dir)
@@ -512,6 +527,13 @@ uint64_t fb_dirs_bytes(uint64_t memory_bytes)
     return fb_min_u64(memory_bytes / 64, BYTES_MAX);
 }
 
+unsigned fb_dirs_at_once(uint64_t memory_bytes)
+{
+    uint64_t most = fb_min_u64(memory_bytes / LISTING_SHARE, LISTING_MAX);
+
+    return (unsigned)fb_max_u64(most, LISTING_MIN);
+}
+
 int fb_dirs_create(struct fb_cache *cache, struct fb_dirs **ret_dirs)
 {
     struct fb_dirs *dirs = fb_alloc(sizeof *dirs);
@@ -520,6 +542,7 @@ int fb_dirs_create(struct fb_cache *cache, struct fb_dirs **ret_dirs)
         return -ENOMEM;
     dirs->cache = cache;
     dirs->bytes_max = fb_dirs_bytes(cache->config.memory_bytes);
+    dirs->listing_max = fb_dirs_at_once(cache->config.memory_bytes);
     fb_mutex_init(&dirs->lock, FB_RANK_DIRS);
     fb_list_init(&dirs->used);
     for (unsigned i = 0; i < BUCKETS; i++)

@@ -43,6 +43,8 @@ struct fb_dirs *fb_cache_dirs(struct fb_cache *cache);
 
 /* Memory that listings may take, of so much in all. */
 uint64_t fb_dirs_bytes(uint64_t memory_bytes);
+/* Directories that may be listed at a time, here or ahead of a walk. */
+unsigned fb_dirs_at_once(uint64_t memory_bytes);
 
 /* What is known of a directory (path below the source, "" is the root), with a reference, or NULL:
  * then it is being listed, if a volume of the source is there, and known soon. */
@@ -83,7 +85,7 @@ struct fb_walked {
     const char *path;           /* below the source */
     uint8_t type;               /* DT_*; directories come before what is in them */
     const struct fb_attr *attr; /* NULL: the listing does not tell */
-    uint64_t asked;             /* the moment of the listing, for fb_cache_learn() */
+    struct fb_heard heard;      /* when */
 };
 
 /* 0: go on. Anything else ends the walk, and is its result. */

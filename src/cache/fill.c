@@ -59,7 +59,7 @@ struct work {
     struct fb_fill *fill;
     uint16_t source;
     uint64_t left;
-    uint64_t sum;
+    uint64_t told_bytes, told_count, untold_count; /* of files, by the listings */
     uint32_t stream;
     unsigned vain;
     char path[FB_PATH_MAX];
@@ -70,28 +70,62 @@ static bool is_stopping(struct fb_fill *fill)
     return atomic_load_explicit(&fill->stopping, memory_order_relaxed);
 }
 
-/* What of it is in no tier; fills in the record, so that nobody need ask for it again. */
+/* What of it is in no tier; fills in the record, so that nobody need ask for it again. Of what
+ * cannot be believed bring.c finds out. */
 static uint64_t missing_bytes(struct fb_cache *cache, const struct fb_walked *walked)
 {
     uint64_t size = walked->attr->version.size, there;
     uint32_t file;
 
-    if (fb_cache_learn(walked->volume, walked->path, walked->attr, walked->asked, &file) < 0)
-        return 0;
+    if (fb_cache_hear(walked->volume, walked->path, walked->attr, &walked->heard, &file) < 0)
+        return size;
     there = (uint64_t)fb_files_items(cache->files, file) * cache->config.block_bytes;
     fb_files_unref(cache->files, file, 1);
     return there < size ? size - there : 0;
 }
 
-static void bring(struct work *w, const char *path)
+/* The queue may be full for long; a volume that is being detached waits for the walk. */
+static bool is_over(const struct work *w, struct fb_volume *volume)
+{
+    if (is_stopping(w->fill) || !fb_volume_hold(volume))
+        return true;
+    fb_volume_let_go(volume);
+    return false;
+}
+
+/* 0, or -ECANCELED. */
+static int bring(struct work *w, const struct fb_walked *walked)
 {
     struct fb_bring *bring = w->fill->cache->bring;
-    struct fb_bring_order order = {
-        .source = w->source, .origin = FB_BRING_FILL, .path = path, .place = FB_POSITION_UNKNOWN};
+    struct fb_bring_order order = {.source = w->source,
+                                   .origin = FB_BRING_FILL,
+                                   .path = walked->path,
+                                   .place = FB_POSITION_UNKNOWN};
 
-    while (fb_bring(bring, &order) == FB_BROUGHT_FULL && !is_stopping(w->fill))
+    while (fb_bring(bring, &order) == FB_BROUGHT_FULL) {
+        if (is_over(w, walked->volume))
+            return -ECANCELED;
         fb_bring_wait(bring, fb_now_ns() + WAIT_NS);
+    }
     fb_bring_tick(bring);
+    return is_stopping(w->fill) ? -ECANCELED : 0;
+}
+
+/* A listing may tell the sizes of some files only, where each takes a trip: the others are taken
+ * for as large as those were. */
+static uint64_t usual_bytes(const struct work *w)
+{
+    return w->told_count > 0 ? w->told_bytes / w->told_count : 1;
+}
+
+static void note_size(struct work *w, const struct fb_attr *attr)
+{
+    if (!attr) {
+        w->untold_count++;
+        return;
+    }
+    w->told_bytes += attr->version.size;
+    w->told_count++;
 }
 
 static int load(void *arg, const struct fb_walked *walked)
@@ -99,24 +133,25 @@ static int load(void *arg, const struct fb_walked *walked)
     struct work *w = arg;
     struct fb_cache *cache = w->fill->cache;
     uint64_t missing;
+    int rc;
 
     if (walked->type != DT_REG)
         return 0;
-    /* Without attributes bring.c finds out. */
-    missing = walked->attr ? missing_bytes(cache, walked) : 1;
+    note_size(w, walked->attr);
+    missing = walked->attr ? missing_bytes(cache, walked) : usual_bytes(w);
     if (missing == 0)
         return 0;
-    bring(w, walked->path);
+    rc = bring(w, walked);
     w->left -= fb_min_u64(w->left, missing);
-    return is_stopping(w->fill) || w->left == 0 ? -ECANCELED : 0;
+    return w->left == 0 ? -ECANCELED : rc;
 }
 
 static int add_up(void *arg, const struct fb_walked *walked)
 {
     struct work *w = arg;
 
-    if (walked->type == DT_REG && walked->attr)
-        w->sum += walked->attr->version.size;
+    if (walked->type == DT_REG)
+        note_size(w, walked->attr);
     return is_stopping(w->fill) ? -ECANCELED : 0;
 }
 
@@ -135,8 +170,7 @@ static int exchange(void *arg, const struct fb_walked *walked)
     if (!fb_steer_gives_way(cache->steer, w->stream, walked->attr->version.size))
         return ++w->vain < VAIN_MAX ? 0 : -ECANCELED;
     w->vain = 0;
-    bring(w, walked->path);
-    return 0;
+    return bring(w, walked);
 }
 
 static int learn(void *arg, const struct fb_walked *walked)
@@ -152,7 +186,7 @@ static int learn(void *arg, const struct fb_walked *walked)
 
         fb_files_unref(files, file, 1);
         if (is_old &&
-            fb_cache_learn(walked->volume, walked->path, walked->attr, walked->asked, &file) == 0)
+            fb_cache_hear(walked->volume, walked->path, walked->attr, &walked->heard, &file) == 0)
             fb_files_unref(files, file, 1);
     }
     return is_stopping(w->fill) ? -ECANCELED : 0;
@@ -176,7 +210,7 @@ static void *fill_run(void *arg)
         w->fill = fill;
         w->source = fill->source;
         w->left = fill->bytes;
-        w->sum = 0;
+        w->told_bytes = w->told_count = w->untold_count = 0;
         w->stream = fill->stream;
         w->vain = 0;
         task = fill->task;
@@ -186,7 +220,7 @@ static void *fill_run(void *arg)
         fb_mutex_lock(&fill->lock);
         if (task == ADD_UP && rc == 0) {
             fill->measured_node = fill->node;
-            fill->measured_bytes = w->sum;
+            fill->measured_bytes = w->told_bytes + w->untold_count * usual_bytes(w);
         }
         fill->wanted = false;
     }

@@ -25,7 +25,8 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define SHED_TRIES 8
+#define SHED_TRIES   8
+#define HEARD_OLD_NS (2 * FB_NS_PER_S) /* younger, it may be believed once whatever the TTL */
 
 struct question {
     struct fb_list link; /* in the table */
@@ -54,21 +55,26 @@ static void retire(struct fb_volume *volume, uint32_t old)
     fb_files_unref(cache->files, old, 1);
 }
 
-/* `tries`: segments that may go to make room for it. */
-static int learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr, int tries,
+/* How long what the source says of it may be believed. */
+static int64_t ttl_of(const struct fb_volume *volume, const struct fb_attr *attr)
+{
+    if (S_ISREG(attr->mode) && !fb_version_settled(&attr->version, fb_wall_ns()))
+        return 0;
+    return atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
+}
+
+static int learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
                  uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
-    int64_t until_ns = fb_now_ns();
+    int64_t until_ns = fb_now_ns() + ttl_of(volume, attr);
     uint32_t old = FB_FILE_NONE;
     int rc;
 
-    if (!S_ISREG(attr->mode) || fb_version_settled(&attr->version, fb_wall_ns()))
-        until_ns += atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
     rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
 
     /* Every record of the table has items: let the items of a segment go, and their records. */
-    for (int i = 0; i < tries && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
+    for (int i = 0; i < SHED_TRIES && rc == -ENOMEM && fb_place_shed(cache) == 0; i++)
         rc = fb_files_put(cache->files, volume->id, path, attr, until_ns, ret_file, &old);
     if (rc < 0)
         return rc;
@@ -99,7 +105,7 @@ int fb_meta_settle(struct fb_volume *volume, const char *path, int result,
     uint32_t old;
 
     if (result == 0)
-        return learn(volume, path, attr, SHED_TRIES, ret_file);
+        return learn(volume, path, attr, ret_file);
     if (fb_source_is_outage(result))
         return believe(volume, path, result, ret_file);
     if (result == -ENOENT || result == -ENOTDIR) {
@@ -149,28 +155,33 @@ static void doubt(struct fb_volume *volume, const char *path, uint64_t asked, ui
 int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
                    uint64_t asked, uint32_t *ret_file)
 {
-    int rc = learn(volume, path, attr, SHED_TRIES, ret_file);
+    int rc = learn(volume, path, attr, ret_file);
 
     if (rc == 0)
         doubt(volume, path, asked, *ret_file);
     return rc;
 }
 
-void fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
-                   uint64_t asked)
+int fb_cache_hear(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
+                  const struct fb_heard *heard, uint32_t *ret_file)
 {
-    struct fb_files *files = volume->cache->files;
-    uint32_t file = fb_files_find(files, volume->id, path);
-    bool is_known = file != FB_FILE_NONE && fb_files_valid_until(files, file) > fb_now_ns();
+    struct fb_cache *cache = volume->cache;
+    int64_t ttl_ns = ttl_of(volume, attr), age_ns = fb_now_ns() - heard->seen_ns;
+    uint32_t old;
+    int rc;
 
-    if (file != FB_FILE_NONE)
-        fb_files_unref(files, file, 1);
-    /* Who was asked later knows better, and what was changed since is not worth a doubt. */
-    if (is_known || asked != fb_cache_moment(volume, NULL) ||
-        learn(volume, path, attr, 0, &file) < 0)
-        return;
-    doubt(volume, path, asked, file);
-    fb_files_unref(files, file, 1);
+    if (age_ns > ttl_ns && age_ns > HEARD_OLD_NS)
+        return -ESTALE;
+    rc =
+        fb_files_hear(cache->files, volume->id, path, attr, heard->seen_ns, ttl_ns, ret_file, &old);
+    if (rc < 0)
+        return rc;
+    if (rc == FB_FILES_CHANGED) {
+        fb_metric_add(&cache->metrics, FB_CM_CHANGED, 1);
+        retire(volume, old);
+    }
+    doubt(volume, path, heard->asked, *ret_file);
+    return 0;
 }
 
 int fb_cache_aside(struct fb_volume *volume, const char *path, const struct fb_attr *attr,

@@ -328,6 +328,28 @@ static void make_set(struct fixture *f, uint64_t size)
     }
 }
 
+/* However many are visited at once: each takes memory, and the source's attention. */
+static void lists_few_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_source_stats stats;
+    char path[32];
+
+    make_set(f, 1);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.latency_ns = FB_NS_PER_S / 2});
+    for (unsigned i = 0; i < CLASSES; i++) {
+        snprintf(path, sizeof path, "set/class%u", i);
+        assert_null(fb_dirs_get(f->dirs, f->source, path, strlen(path)));
+    }
+    fb_source_stats(f->fault, &stats);
+    assert_int_equal(stats.in_flight, fb_dirs_at_once(96 * MIB));
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){0});
+    for (unsigned i = 0; i < CLASSES; i++) {
+        snprintf(path, sizeof path, "set/class%u", i);
+        fb_dir_put(get_soon(f, path));
+    }
+}
+
 /* Where the source is far the next directories are listed while the visitor is in the first, and
  * everything comes in the same order. */
 static void walks_ahead(void **state)
@@ -474,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends_with_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(walks, setup, teardown),
         cmocka_unit_test_setup_teardown(hears_of_names, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_few_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(walks_ahead, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_again_what_is_old, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_data_sets, setup, teardown),

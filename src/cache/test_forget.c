@@ -13,6 +13,7 @@ static int make_source(void **state)
     put_file("a", 10000, 1);
     put_file("b", 10000, 2);
     put_file("goes", 10000, 1);
+    put_file("becomes", 10000, 1);
     put_file("large", 8 * 256 * 1024, 7);
     settle();
     return 0;
@@ -108,6 +109,94 @@ static void learned_after_a_change(void **state)
     let_go(f, file);
 }
 
+static int hear(struct fixture *f, const char *path, const struct fb_attr *attr, int64_t seen_ns,
+                uint32_t *ret_file)
+{
+    struct fb_heard heard = {.asked = fb_cache_moment(f->volume, NULL), .seen_ns = seen_ns};
+
+    return fb_cache_hear(f->volume, path, attr, &heard, ret_file);
+}
+
+/* What a listing told is believed from when it was made, and never against what was asked since. */
+static void heard_of_late(void **state)
+{
+    struct fixture *f = *state;
+    int64_t ttl_ns = f->volume_config.metadata_ttl_ns, before_ns = fb_now_ns(), seen_ns;
+    struct fb_attr attr, old;
+    struct fb_files *files;
+    uint32_t file, other;
+
+    open_cache(f);
+    files = fb_cache_files(f->cache);
+    assert_int_equal(fb_cache_stat(f->volume, "a", &file, &attr), 0);
+    old = attr;
+    old.version.mtime_ns -= FB_NS_PER_S;
+    assert_int_equal(hear(f, "a", &attr, before_ns, &other), 0);
+    assert_int_equal(other, file);
+    assert_true(fb_files_valid_until(files, file) > before_ns + ttl_ns);
+    let_go(f, other);
+    /* Another version of before the question: one of the two is wrong. */
+    assert_int_equal(hear(f, "a", &old, before_ns, &other), -ESTALE);
+    assert_int_equal(fb_files_valid_until(files, file), 0);
+    let_go(f, file);
+    assert_int_equal(fb_cache_stat(f->volume, "a", &file, NULL), 0);
+    assert_int_equal(metric(f, FB_CM_STATS), 2);
+    let_go(f, file);
+    /* One of after it. */
+    seen_ns = fb_now_ns();
+    assert_int_equal(hear(f, "a", &old, seen_ns, &other), 0);
+    assert_int_not_equal(other, file);
+    assert_int_equal(fb_files_valid_until(files, other), seen_ns + ttl_ns);
+    let_go(f, other);
+    assert_int_equal(hear(f, "b", &attr, fb_now_ns() - ttl_ns - 3 * FB_NS_PER_S, &other), -ESTALE);
+}
+
+/* Nor against what is too young to be believed for longer than once. */
+static void heard_of_the_unsettled(void **state)
+{
+    struct fixture *f = *state;
+    int64_t before_ns = fb_now_ns();
+    struct fb_attr attr;
+    uint32_t file, other;
+
+    open_cache(f);
+    put_file("young", 100, 1);
+    assert_int_equal(fb_cache_stat(f->volume, "young", &file, &attr), 0);
+    attr.version.mtime_ns -= 10 * FB_NS_PER_S;
+    attr.version.ctime_ns -= 10 * FB_NS_PER_S;
+    assert_int_equal(hear(f, "young", &attr, before_ns, &other), -ESTALE);
+    assert_int_equal(fb_files_find(fb_cache_files(f->cache), fb_volume_id(f->volume), "young"),
+                     file);
+    let_go(f, file);
+    let_go(f, file);
+}
+
+/* A file that is another kind of thing by now: who looks again is told so. */
+static void no_longer_a_file(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_event over;
+    struct fb_read read = {.length = 10000, .done = answered, .arg = &over};
+    char path[PATH_MAX + 300];
+    struct fb_attr attr;
+    uint32_t file;
+
+    open_cache(f);
+    read.file = look_up(f, "becomes");
+    read.volume = f->volume;
+    snprintf(path, sizeof path, "%s/becomes", source_path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("a", path), 0);
+    fb_event_init(&over);
+    fb_cache_read(&read);
+    fb_event_wait(&over);
+    assert_int_equal(read.result, -ESTALE);
+    assert_int_equal(fb_cache_stat(f->volume, "becomes", &file, &attr), 0);
+    assert_true(S_ISLNK(attr.mode));
+    let_go(f, file);
+    let_go(f, read.file);
+}
+
 /* What was read before an eviction is answered, but not kept after it. */
 static void evicted_during_a_fetch(void **state)
 {
@@ -184,7 +273,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(deleted_files_go),       CASE(changed_through_a_door), CASE(learned_after_a_change),
         CASE(evicted_by_hand),        CASE(evicted_during_a_fetch), CASE(evicted_over_a_restart),
-        CASE(one_item_is_taken_back),
+        CASE(one_item_is_taken_back), CASE(heard_of_late),          CASE(heard_of_the_unsettled),
+        CASE(no_longer_a_file),
     };
 
     return cmocka_run_group_tests(tests, make_source, remove_source);

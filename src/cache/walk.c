@@ -25,10 +25,7 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-#define AHEAD_MAX   16u
-#define AHEAD_MIN   4u
-#define AHEAD_OLD   (2 * FB_NS_PER_S)
-#define AHEAD_SHARE (32ULL << 20) /* of memory for each: a bucket's takes half a megabyte */
+#define AHEAD_OLD (2 * FB_NS_PER_S)
 
 struct walk {
     struct fb_volume *volume;
@@ -50,8 +47,7 @@ struct listing {
     int result;
     struct fb_source_handle *handle;
     struct fb_source_job *batch; /* NULL: there is none, or no more */
-    uint64_t asked;
-    int64_t answered_ns;
+    struct fb_heard heard;       /* the batch */
     char path[];
 };
 
@@ -90,7 +86,6 @@ static bool submit(const struct walk *w, struct fb_source_job *job)
 static void answer(struct listing *l, int result)
 {
     l->result = result;
-    l->answered_ns = fb_now_ns();
     fb_event_set(&l->answered); /* the last look at it */
 }
 
@@ -99,10 +94,12 @@ static void batch_done(struct fb_source_job *job)
     struct listing *l = job->arg;
     int result = job->result;
 
-    if (result == 0)
+    if (result == 0) {
         l->batch = job;
-    else
+        l->heard.seen_ns = fb_now_ns() - job->age_ns;
+    } else {
         fb_source_job_put(job);
+    }
     answer(l, result);
 }
 
@@ -134,7 +131,7 @@ static struct listing *begin(struct walk *w, const char *path)
     if (!l)
         return NULL;
     l->walk = w;
-    l->asked = fb_cache_moment(w->volume, NULL);
+    l->heard.asked = fb_cache_moment(w->volume, NULL);
     memcpy(l->path, path, size);
     fb_event_init(&l->answered);
     job = make_job(l, FB_SOURCE_OPENDIR, opendir_done);
@@ -156,7 +153,7 @@ static int next_batch(struct listing *l, uint64_t cookie)
         return 0;
     /* A bucket's pages may have been fetched before they are asked for. */
     if (!fb_source_is_direct(l->walk->volume->source))
-        l->asked = fb_cache_moment(l->walk->volume, NULL);
+        l->heard.asked = fb_cache_moment(l->walk->volume, NULL);
     job = make_job(l, FB_SOURCE_READDIR, batch_done);
     if (!job)
         return -ENOMEM;
@@ -274,7 +271,7 @@ static int take_batch(struct walk *w, const struct listing *l, uint64_t *ret_coo
                                                   .path = w->path,
                                                   .type = d->type,
                                                   .attr = d->has_attr ? &d->attr : NULL,
-                                                  .asked = l->asked});
+                                                  .heard = l->heard});
         if (rc == 0 && d->type == DT_DIR && deeper) {
             struct listing *below = come_to(w, l, entry, &a);
 
@@ -296,14 +293,11 @@ static int take_batch(struct walk *w, const struct listing *l, uint64_t *ret_coo
  * the source says now. -ESHUTDOWN: the volume is being detached. */
 static int await(struct walk *w, struct listing **l)
 {
-    int64_t age_ns;
-
     fb_event_wait(&(*l)->answered);
     if (!fb_volume_hold(w->volume))
         return -ESHUTDOWN;
     fb_volume_let_go(w->volume);
-    age_ns = fb_now_ns() - (*l)->answered_ns;
-    if ((*l)->result == 0 && age_ns > AHEAD_OLD) {
+    if ((*l)->result == 0 && fb_now_ns() - (*l)->heard.seen_ns > AHEAD_OLD) {
         struct listing *again = begin(w, (*l)->path);
 
         if (!again)
@@ -346,9 +340,7 @@ static int visit_once(void *arg, const struct fb_walked *walked)
 
 static unsigned ahead_max(struct fb_cache *cache, uint16_t source)
 {
-    uint64_t most = fb_min_u64(cache->config.memory_bytes / AHEAD_SHARE, AHEAD_MAX);
-
-    return fb_pipe_is_far(cache, source) ? (unsigned)fb_max_u64(most, AHEAD_MIN) : 0;
+    return fb_pipe_is_far(cache, source) ? fb_dirs_at_once(cache->config.memory_bytes) : 0;
 }
 
 int fb_dirs_walk(struct fb_cache *cache, uint16_t source, const char *path, bool attrs,

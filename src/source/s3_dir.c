@@ -22,6 +22,7 @@ struct page {
     char *data; /* struct fb_source_dirent ... */
     size_t used, room;
     uint64_t first, last; /* cookies; first > last: empty */
+    int64_t come_ns;
 };
 
 struct dir {
@@ -212,6 +213,7 @@ static void page_done(struct fb_s3_call *call)
 
     page->first = dir->next_cookie;
     page->last = page->first - 1;
+    page->come_ns = fb_now_ns();
     r = fb_s3_pages_come(&dir->listed);
     if (r == 0 && page->used > 0)
         dir->page_count++;
@@ -315,10 +317,12 @@ static void serve(struct dir *dir)
     }
     while (dir->page_count > 0 && dir->pages[0].last <= op->job->cookie)
         drop_first(dir);
-    if (dir->page_count > 0)
+    if (dir->page_count > 0) {
         r = take_batch(&dir->pages[0], op->job, &all);
-    else if (dir->listed.failed)
+        op->job->age_ns = fb_now_ns() - dir->pages[0].come_ns;
+    } else if (dir->listed.failed) {
         r = -EIO;
+    }
     op->job->at_end = all && dir->page_count == 1 && dir->listed.ended;
     if (dir->page_count > 0 || dir->listed.ended || dir->listed.failed) {
         dir->waiting = NULL;
@@ -368,6 +372,7 @@ void fb_s3_opendir(struct fb_s3 *s3, struct fb_source_job *job)
     dir->waiting = &op->base;
     if (fb_s3_seen_list(s3, dir->key, job->max_age_ns, add_entry, dir)) {
         dir->pages[0].first = 1;
+        dir->pages[0].come_ns = fb_now_ns() - job->max_age_ns;
         dir->page_count = 1;
         dir->listed.ended = true;
         serve(dir);

@@ -183,10 +183,11 @@ struct fb_source_job {
     /* Out; valid in done(), but for -ETIMEDOUT, -EINTR and -ESHUTDOWN: then only the result is, for
      * the backend may still be writing the rest. */
     int result;          /* 0 or negative errno */
+    bool refused;        /* the backend never saw it */
     bool direct;         /* OPEN: see above */
     bool at_end;         /* READDIR: nothing comes after these entries */
     uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
-    int64_t age_ns;      /* STAT: of the answer */
+    int64_t age_ns;      /* STAT, READDIR: of the answer */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
     char *data;          /* malloc'd, released with the job */
     size_t data_len;

@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "core/clock.h"
 #include "core/lock.h"
 #include "core/mem.h"
 #include "store/files_priv.h"
@@ -235,9 +236,27 @@ static bool same_record(const struct fb_layout_file *f, const struct fb_attr *at
     return !S_ISREG(attr->mode) || fb_version_equal(&f->version, &attr->version);
 }
 
-int fb_files_put(struct fb_files *files, uint16_t source, const char *path,
-                 const struct fb_attr *attr, int64_t valid_until_ns, uint32_t *ret_id,
-                 uint32_t *ret_old)
+/* When and for how long something was so. */
+struct seen {
+    int64_t at_ns;
+    int64_t ttl_ns;
+};
+
+/* A record's validity says when it was learned: a TTL before its end. One that is not valid may
+ * have been learned, and believed once only, at the very end. */
+static bool learned_since(const struct fb_layout_file *f, const struct seen *seen)
+{
+    int64_t until_ns = atomic_load_explicit(&f->valid_until_ns, memory_order_relaxed);
+
+    if (until_ns > fb_now_ns())
+        return until_ns > seen->at_ns + seen->ttl_ns;
+    return until_ns >= seen->at_ns;
+}
+
+/* `seen`: NULL for just now. */
+static int put(struct fb_files *files, uint16_t source, const char *path,
+               const struct fb_attr *attr, int64_t valid_until_ns, const struct seen *seen,
+               uint32_t *ret_id, uint32_t *ret_old)
 {
     size_t len = strlen(path);
     uint64_t hash = fb_path_hash(source, path, len);
@@ -253,15 +272,24 @@ int fb_files_put(struct fb_files *files, uint16_t source, const char *path,
     id = locate(files, hash, source, path, len);
     if (id != 0) {
         struct fb_layout_file *f = fb_files_at(files, id);
+        bool older = seen && learned_since(f, seen);
 
-        fb_files_take_ref(files, id);
         if (same_record(f, attr)) {
-            refresh(f, attr);
-            atomic_store_explicit(&f->valid_until_ns, valid_until_ns, memory_order_relaxed);
+            fb_files_take_ref(files, id);
+            if (!older) {
+                refresh(f, attr);
+                atomic_store_explicit(&f->valid_until_ns, valid_until_ns, memory_order_relaxed);
+            }
             *ret_id = id;
             outcome = FB_FILES_SAME;
             goto out;
         }
+        if (older) {
+            atomic_store_explicit(&f->valid_until_ns, 0, memory_order_relaxed);
+            outcome = -ESTALE;
+            goto out;
+        }
+        fb_files_take_ref(files, id);
         *ret_old = id;
         outcome = FB_FILES_CHANGED;
     }
@@ -279,6 +307,22 @@ int fb_files_put(struct fb_files *files, uint16_t source, const char *path,
 out:
     fb_mutex_unlock(&files->lock);
     return outcome;
+}
+
+int fb_files_put(struct fb_files *files, uint16_t source, const char *path,
+                 const struct fb_attr *attr, int64_t valid_until_ns, uint32_t *ret_id,
+                 uint32_t *ret_old)
+{
+    return put(files, source, path, attr, valid_until_ns, NULL, ret_id, ret_old);
+}
+
+int fb_files_hear(struct fb_files *files, uint16_t source, const char *path,
+                  const struct fb_attr *attr, int64_t seen_ns, int64_t ttl_ns, uint32_t *ret_id,
+                  uint32_t *ret_old)
+{
+    struct seen seen = {.at_ns = seen_ns, .ttl_ns = ttl_ns};
+
+    return put(files, source, path, attr, seen_ns + ttl_ns, &seen, ret_id, ret_old);
 }
 
 int fb_files_put_aside(struct fb_files *files, uint16_t source, const char *path,

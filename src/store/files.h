@@ -58,6 +58,12 @@ FB_MUST_CHECK int fb_files_put(struct fb_files *files, uint16_t source, const ch
                                const struct fb_attr *attr, int64_t valid_until_ns, uint32_t *ret_id,
                                uint32_t *ret_old);
 
+/* What it said at `seen_ns`, valid for `ttl_ns` from then: what was learned since then is left
+ * alone. -ESTALE: that is another version, which is no longer valid either. */
+FB_MUST_CHECK int fb_files_hear(struct fb_files *files, uint16_t source, const char *path,
+                                const struct fb_attr *attr, int64_t seen_ns, int64_t ttl_ns,
+                                uint32_t *ret_id, uint32_t *ret_old);
+
 /* A record of the path that nobody finds, beside the current one, which stays: it is there to have
  * an id. *ret_id gets a reference. -ENOMEM, -ENAMETOOLONG. */
 FB_MUST_CHECK int fb_files_put_aside(struct fb_files *files, uint16_t source, const char *path,

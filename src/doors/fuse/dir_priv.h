@@ -28,7 +28,7 @@ struct fb_dir {
     struct fb_source_handle *source; /* NULL until the first READDIR */
     struct fb_source_job *batch;     /* the last one, or NULL */
     bool with_attrs;                 /* the batch has them */
-    uint64_t asked;                  /* the cache's moment when it was asked for */
+    struct fb_heard heard;           /* when it was made */
     size_t at;                       /* the batch's next entry */
     uint64_t cookie;                 /* and its position */
 

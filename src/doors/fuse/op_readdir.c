@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "doors/fuse/dir_priv.h"
 #include "store/files.h"
@@ -87,7 +88,7 @@ static bool tell(struct fb_dir *dir, const struct fb_source_dirent *d,
 
     if (!d->has_attr || fb_shed_is_full(mount) || !dir_path ||
         fb_path_join(dir_path, dir_len, d->name, path) < 0 || fb_live_has_name(mount, path) ||
-        fb_cache_learn(mount->volume, path, &d->attr, dir->asked, &id) < 0 ||
+        fb_cache_hear(mount->volume, path, &d->attr, &dir->heard, &id) < 0 ||
         fb_entry_make(mount, id, dir->node, &d->attr, fb_files_valid_until(mount->files, id),
                       ret_entry) < 0)
         return false;
@@ -190,6 +191,7 @@ static void readdir_done(struct fb_source_job *job)
     }
     dir->batch = job;
     dir->with_attrs = job->want_attrs;
+    dir->heard.seen_ns = fb_now_ns() - job->age_ns;
     dir->at = 0;
     dir->cookie = job->cookie;
     fill(dir);
@@ -212,7 +214,7 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
     }
     /* A bucket's pages may have been fetched before they are asked for. */
     if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(fb_volume_source(dir->mount->volume)))
-        dir->asked = fb_cache_moment(dir->mount->volume, NULL);
+        dir->heard.asked = fb_cache_moment(dir->mount->volume, NULL);
     job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;
