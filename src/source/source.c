@@ -240,6 +240,7 @@ void fb_source_submit(struct fb_source *source, struct fb_source_job *job)
     }
     atomic_store_explicit(&job->state, FB_JOB_FINISHED, memory_order_relaxed);
     job->result = refusal;
+    job->refused = true;
     job->done(job);
 }
 

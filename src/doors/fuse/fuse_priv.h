@@ -295,6 +295,7 @@ struct fb_handle {
     bool direct; /* as the source says */
     bool append;
     _Atomic bool written; /* something was */
+    _Atomic bool failed;  /* something was not, and the source does not know */
     uint32_t process;     /* who opened it, when direct */
     struct fb_version published;
     _Atomic uint32_t refs; /* the open file, and requests of others that use it */
@@ -311,6 +312,18 @@ void fb_handle_put(struct fb_handle *handle); /* takes NULL */
 /* What the kernel left open, as fb_dirs_close(). */
 void fb_handles_close(struct fb_mount *mount);
 void fb_source_close_handle(struct fb_mount *mount, struct fb_source_handle *handle);
+
+/* An object that appears as a whole does not without a write that the source never saw, whatever
+ * comes after. */
+static inline bool fb_handle_failed(const struct fb_handle *handle)
+{
+    return handle->direct && atomic_load_explicit(&handle->failed, memory_order_relaxed);
+}
+
+static inline void fb_handle_fail(struct fb_handle *handle)
+{
+    atomic_store_explicit(&handle->failed, true, memory_order_relaxed);
+}
 
 static inline struct fb_handle *fb_handle_of(const struct fuse_file_info *fi)
 {

@@ -21,6 +21,9 @@
 
 static void committed(struct fb_change *change, struct fb_source_job *job)
 {
+    /* The program is told, and the last close must not do it after all. */
+    if (job->refused && (job->flags & FB_COMMIT_FLUSH))
+        fb_handle_fail(change->handle);
     fb_publish(change, job);
     fuse_reply_err(change->req, -job->result);
 }
@@ -33,6 +36,10 @@ static void commit(fuse_req_t req, const struct fuse_file_info *fi, uint32_t fla
 
     if (!handle) {
         fuse_reply_err(req, 0);
+        return;
+    }
+    if (fb_handle_failed(handle)) {
+        fuse_reply_err(req, EIO);
         return;
     }
     change = fb_change_new(req, FB_SOURCE_COMMIT, NULL, &job);
@@ -182,6 +189,12 @@ void fb_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     /* At once: who opens the file next is to find it by its name, as a new version. */
     if (!handle->direct)
         close_file(handle);
+    if (fb_handle_failed(handle)) {
+        fb_live_close(handle);
+        fb_handle_put(handle);
+        fuse_reply_err(req, 0);
+        return;
+    }
     change = fb_change_new(req, FB_SOURCE_COMMIT, NULL, &job);
     if (!change) {
         fb_live_close(handle);

@@ -22,6 +22,8 @@ static void written(struct fb_change *change, struct fb_source_job *job)
         path = fb_node_path(mount, change->handle->id, buf, NULL);
     if (path)
         fb_changed_file(mount, path, NULL);
+    if (job->refused)
+        fb_handle_fail(change->handle);
     if (job->result < 0)
         fuse_reply_err(change->req, -job->result);
     else
@@ -43,10 +45,13 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
         return;
     }
     change = fb_change_new(req, FB_SOURCE_WRITE, NULL, &job);
-    if (!change)
+    if (!change) {
+        fb_handle_fail(handle);
         return;
+    }
     job->memory = fb_session_take(mount, data, size, &bytes, &change->bytes);
     if (!job->memory) {
+        fb_handle_fail(handle);
         fuse_reply_err(req, ENOMEM);
         fb_source_job_put(job);
         fb_request_free(mount, change);
@@ -65,7 +70,8 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
         job->flags = handle->append ? FB_WRITE_APPEND : 0;
     job->iov[0] = (struct iovec){.iov_base = bytes, .iov_len = size};
     job->iov_count = 1;
-    fb_change_submit(change, job, false, written);
+    /* A part of an object may have to go first. */
+    fb_change_submit(change, job, handle->direct, written);
 }
 
 /* ---- READ of a live node ---- */
