@@ -78,6 +78,18 @@ void fb_s3_let_go(struct fb_s3 *s3, struct fb_s3_hold *hold)
     fb_s3_pump_files(s3);
 }
 
+bool fb_s3_is_moving(const struct fb_s3 *s3, const char *key)
+{
+    for (const struct fb_list *it = s3->holds.next; it != &s3->holds; it = it->next) {
+        const char *held = FB_LIST_ENTRY(it, struct fb_s3_hold, link)->key;
+        size_t len = strlen(held);
+
+        if (len > 0 && held[len - 1] == '/' && strncmp(key, held, len) == 0)
+            return true;
+    }
+    return false;
+}
+
 bool fb_s3_is_held(const struct fb_s3 *s3, const char *key)
 {
     for (const struct fb_list *it = s3->holds.next; it != &s3->holds; it = it->next) {

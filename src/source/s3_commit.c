@@ -6,7 +6,8 @@
  * it comes from the process that opened the file, and after something was written: a shell that
  * redirects closes its own copy at once. Otherwise it is the one after which nobody has the file
  * open any more, as far as can be seen from outside, and at the latest the last close, of which
- * nobody hears the outcome. A process that was killed has not finished its file: nothing appears.
+ * nobody hears the outcome. A process that was killed has not finished its file: nothing appears,
+ * unless another goes on writing it, or wants it to be safe.
  *
  * A file made with O_EXCL was not there at its open. That nobody has made it since is for the
  * server to see to (If-None-Match: *): the later of two is told EEXIST at its close. Not all
@@ -346,6 +347,8 @@ static bool is_meant(struct fb_s3_file *file, const struct fb_source_job *job)
     uint32_t tid = job->caller.pid;
     bool own, alone = job->flags & FB_COMMIT_ALONE;
 
+    if (job->flags & FB_COMMIT_SYNC)
+        file->killed = false;
     if (job->flags & (FB_COMMIT_SYNC | FB_COMMIT_LAST))
         return !file->killed;
     own = fb_task_process(tid) == file->process;

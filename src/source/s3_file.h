@@ -36,6 +36,7 @@ struct fb_s3_file {
     struct fb_s3 *s3;
     char key[FB_S3_KEY_MAX + 1];
     uint32_t process; /* who opened it */
+    bool opened;      /* what is there has been looked at */
     bool existed;     /* there is an object of that key */
     bool dirty;       /* what was written is not in it */
     bool replaced;    /* the object is another's by now */

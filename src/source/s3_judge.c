@@ -157,6 +157,9 @@ static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call 
         r = -EBADMSG;
     if (r < 0 || w->unreadable || call->reply.malformed)
         return FB_S3_AGAIN;
+    /* Who has stored an object tells its tag; of a copy the document does. */
+    if (call->method == FB_S3_PUT && call->bytes == 0 && !call->reply.etag[0])
+        return FB_S3_AGAIN;
     if (call->check)
         call->result = call->check(call);
     return call->result == -EAGAIN ? FB_S3_AGAIN : FB_S3_DONE;

@@ -49,6 +49,15 @@ static struct fb_s3_file *find(const struct fb_s3 *s3, const char *key)
     return NULL;
 }
 
+/* The file that will be the first object of that key. One that is just being opened may turn out to
+ * be there already. */
+static struct fb_s3_file *find_new(const struct fb_s3 *s3, const char *key)
+{
+    struct fb_s3_file *file = find(s3, key);
+
+    return file && file->opened && !file->existed ? file : NULL;
+}
+
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 /* Not a version that anything may be kept under: it changes with every write. */
@@ -78,8 +87,8 @@ int fb_s3_pending_attr(const struct fb_s3 *s3, const char *path, struct fb_attr 
 
     if (fb_s3_key_make(s3->prefix, path, false, key) < 0)
         return -ENOENT;
-    file = find(s3, key);
-    if (!file || file->existed)
+    file = find_new(s3, key);
+    if (!file)
         return -ENOENT;
     fb_s3_file_live_attr(file, ret_attr);
     return 0;
@@ -114,6 +123,7 @@ static void open_end(struct open_op *op, int result)
     struct fb_s3_file *file = op->file;
 
     if (result == 0) {
+        file->opened = true;
         op->base.job->handle = &file->base;
         op->base.job->direct = true;
         fb_s3_file_live_attr(file, &op->base.job->attr);
@@ -232,6 +242,9 @@ void fb_s3_open(struct fb_s3 *s3, struct fb_source_job *job)
     fb_list_init(&file->writes);
     fb_list_init(&file->later);
     n = fb_s3_key_make(s3->prefix, job->path, false, file->key);
+    /* It would appear where its directory was. */
+    if (n >= 0 && fb_s3_is_moving(s3, file->key))
+        n = -EBUSY;
     if (n < 0) {
         file_free(file);
         fb_source_job_finish(job, (int)n);
@@ -321,9 +334,9 @@ bool fb_s3_is_appearing(const struct fb_s3 *s3, const char *key)
 
 int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to)
 {
-    struct fb_s3_file *file = find(s3, from);
+    struct fb_s3_file *file = find_new(s3, from);
 
-    if (!file || file->existed)
+    if (!file)
         return -ENOENT;
     if (file->upload != FB_S3_UPLOAD_NONE || file->commit)
         return -EBUSY;

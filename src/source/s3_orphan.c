@@ -186,6 +186,11 @@ static void searched(struct fb_s3_call *call)
             struct orphan *one = FB_LIST_ENTRY(it, struct orphan, link);
 
             fb_list_remove(it);
+            /* Its answer may have come meanwhile. */
+            if (is_in_use(s3, one->id)) {
+                free(one);
+                continue;
+            }
             one->ticket = fb_s3_write_down(s3, one->key, one->id, 0);
             fb_log_info("s3: aborting an upload to %s that nobody knew of", one->key);
             send_abort(one);

@@ -217,6 +217,8 @@ struct fb_s3_hold {
 void fb_s3_hold(struct fb_s3 *s3, struct fb_s3_hold *hold, const char *key);
 void fb_s3_let_go(struct fb_s3 *s3, struct fb_s3_hold *hold); /* of one not held: nothing */
 bool fb_s3_is_held(const struct fb_s3 *s3, const char *key);
+/* It lies below a directory that is held. */
+bool fb_s3_is_moving(const struct fb_s3 *s3, const char *key);
 /* Some operation has ended. */
 void fb_s3_pump_unlinks(struct fb_s3 *s3);
 /* `key` is `top`, with or without its last '/', or lies below it. */

@@ -223,6 +223,8 @@ static void begin_write(struct fb_s3 *s3, struct fb_source_job *job)
 
 void fb_s3_write(struct fb_s3 *s3, struct fb_source_job *job)
 {
+    /* Who was killed writes no more: another has the file, too. */
+    fb_s3_file_at(job->handle)->killed = false;
     begin_write(s3, job);
 }
 
@@ -237,12 +239,15 @@ int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *job)
     }
     if (file->error < 0)
         return file->error;
+    /* It goes by what the file is now. */
+    if (file->commit)
+        return -ENOTSUP;
     if (size == 0 && file->upload == FB_S3_UPLOAD_NONE) {
         /* All of it is to be new. */
         file->sent = 0;
         file->copy_old = false;
     }
-    if (size < file->sent || file->commit)
+    if (size < file->sent)
         return -ENOTSUP;
     file->dirty = file->dirty || size != file->size;
     file->size = size;

@@ -570,6 +570,98 @@ static void rename_while_committed(void **state)
     check_size(b, "dir/file", -1);
 }
 
+static struct fb_source_job *open_job(const char *path, uint32_t flags)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_OPEN, path);
+
+    job->flags = flags;
+    return job;
+}
+
+/* Whoever opens an object to replace it has not made a new file: a rename takes the object. */
+static void rename_while_opened(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle;
+    struct ask open, rename;
+
+    put_object(b, "from", 5);
+    hold(b, "HEAD", "from");
+    begin(b, &open, open_job("from", O_WRONLY | O_TRUNC));
+    wait_for(&b->held);
+    begin(b, &rename, rename_job("from", "to"));
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    assert_false(atomic_load(&rename.done));
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), 0);
+    wait_for(&open.done);
+    handle = open.job->handle;
+    assert_int_equal(end(&open), 0);
+    check_seen(b, "PUT to,DELETE from,");
+    check_size(b, "to", 5);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
+/* Nobody begins a file below a directory that is on its way to another name. */
+static void open_while_moved(void **state)
+{
+    struct bucket *b = *state;
+    struct ask rename;
+
+    put_object(b, "dir/file", 5);
+    hold(b, "PUT", "to/file");
+    begin(b, &rename, rename_job("dir", "to"));
+    wait_for(&b->held);
+    assert_int_equal(now(b, open_job("dir/new", O_WRONLY | O_CREAT)), -EBUSY);
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), 0);
+    check_size(b, "to/file", 5);
+}
+
+/* A commit that waits goes by the file as it was: it is not cut meanwhile. */
+static void cut_while_committed(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle;
+    struct fb_source_job *cut = fb_source_job_new(FB_SOURCE_SETATTR, "from");
+    struct ask open, rename, commit;
+
+    put_object(b, "from", 2 * PART_BYTES);
+    begin(b, &open, open_job("from", O_WRONLY));
+    wait_for(&open.done);
+    handle = open.job->handle;
+    assert_int_equal(end(&open), 0);
+    assert_int_equal(now(b, write_job(handle, 2 * PART_BYTES, 10)), 0);
+    hold(b, "PUT", "to");
+    begin(b, &rename, rename_job("from", "to"));
+    wait_for(&b->held);
+    begin(b, &commit, commit_job(handle));
+    cut->handle = handle;
+    cut->set = FB_SET_SIZE;
+    assert_int_equal(now(b, cut), -ENOTSUP);
+    atomic_store(&b->released, true);
+    assert_int_equal(end(&rename), 0);
+    /* What it was to be added to is elsewhere now. */
+    assert_true(end(&commit) < 0);
+    check_size(b, "from", -1);
+    check_size(b, "to", 2 * PART_BYTES);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
+/* An answer that tells no tag is none. */
+static void put_without_tag(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle = open_new(b, "a");
+
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    fault(b, "PUT", "a", 200);
+    assert_int_equal(now(b, commit_job(handle)), 0);
+    check_seen(b, "PUT a,PUT a,");
+    check_size(b, "a", 10);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
 /* What somebody else has put there since we looked is neither copied nor deleted. */
 static void renamed_is_another(void **state)
 {
@@ -781,6 +873,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(closed_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(commit_while_renamed, setup, teardown),
         cmocka_unit_test_setup_teardown(rename_while_committed, setup, teardown),
+        cmocka_unit_test_setup_teardown(rename_while_opened, setup, teardown),
+        cmocka_unit_test_setup_teardown(open_while_moved, setup, teardown),
+        cmocka_unit_test_setup_teardown(cut_while_committed, setup, teardown),
+        cmocka_unit_test_setup_teardown(put_without_tag, setup, teardown),
         cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_look, setup, teardown),
