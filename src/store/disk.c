@@ -78,6 +78,8 @@ int fb_disk_header_check(const struct fb_disk_header *header, const uint64_t cac
     if (h->slot != slot || h->segment_bytes != segment_bytes || h->cache_id[0] != cache_id[0] ||
         h->cache_id[1] != cache_id[1])
         return -EBADMSG;
+    if (h->sequence > FB_DISK_SEQUENCE_MAX)
+        return -EBADMSG;
     /* Each bound makes the next subtraction safe. */
     if (segment_bytes > FB_SEGMENT_SIZE_MAX || h->toc_offset > segment_bytes ||
         h->toc_bytes > segment_bytes - h->toc_offset || h->toc_offset % FB_DISK_PAGE != 0 ||

@@ -27,6 +27,8 @@
 #define FB_DISK_DATA_OFFSET FB_DISK_PAGE
 #define FB_DISK_WRITE_BYTES (1u << 20)
 #define FB_DISK_WRITES_MAX  64 /* writes of one seal; larger segments use larger writes */
+/* No cache gets so far; what says more is not ours, and would leave no numbers to go on with. */
+#define FB_DISK_SEQUENCE_MAX (UINT64_C(1) << 62)
 
 struct fb_disk_header {
     uint64_t magic;

@@ -13,6 +13,7 @@
 #include "core/mem.h"
 #include "io/durable.h"
 #include "proto/file.h"
+#include "store/disk.h"
 
 #define FILE_NAME  "evictions"
 #define FILE_MAGIC 0x3154434956454246ULL /* "FBEVICT1" */
@@ -81,6 +82,12 @@ static int append(struct fb_evictions *e, const struct note_header *header, cons
     return 0;
 }
 
+/* A path ends where its length says, for covers() looks behind it. */
+static bool note_good(const struct note_header *h, const char *path)
+{
+    return h->sequence <= FB_DISK_SEQUENCE_MAX && !memchr(path, 0, h->path_len);
+}
+
 /* -EBADMSG for anything that was not written by store_file. */
 static int parse(struct fb_evictions *e, const char *data, size_t size)
 {
@@ -103,7 +110,7 @@ static int parse(struct fb_evictions *e, const char *data, size_t size)
             return -EBADMSG;
         memcpy(&h, data + at, sizeof h);
         at += sizeof h;
-        if (h.path_len >= FB_PATH_MAX || end - at < h.path_len)
+        if (h.path_len >= FB_PATH_MAX || end - at < h.path_len || !note_good(&h, data + at))
             return -EBADMSG;
         rc = append(e, &h, data + at);
         if (rc < 0)

@@ -229,6 +229,20 @@ static void test_every_byte(void **state)
     assert_int_equal(parse(&t->header, t->bytes, 4096, &s), 0);
 }
 
+/* New segments must have numbers to get. */
+static void test_sequence(void **state)
+{
+    struct table *t = *state;
+    struct seen s = {0};
+
+    t->header.sequence = FB_DISK_SEQUENCE_MAX;
+    fb_disk_header_finish(&t->header, t->bytes);
+    assert_int_equal(parse(&t->header, t->bytes, 4096, &s), 0);
+    t->header.sequence++;
+    fb_disk_header_finish(&t->header, t->bytes);
+    assert_int_equal(parse(&t->header, t->bytes, 4096, &s), -EBADMSG);
+}
+
 /* A table cut short, with its end lost (zeros) or under a header that agrees with the cut. */
 static void test_every_truncation(void **state)
 {
@@ -321,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_empty_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_header_of_another, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_byte, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sequence, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_truncation, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_hostile, set_up, tear_down),
     };

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "core/test_dir.h"
+#include "store/disk.h"
 #include "store/evictions.h"
 
 struct fixture {
@@ -108,12 +110,52 @@ static void damage_hides_everything(void **state)
     close(fd);
 }
 
+/* The file of one note (magic, count, note, path, sum), with bytes of it replaced and a sum that is
+ * right again. */
+static void forge(struct fixture *f, off_t at, const void *bytes, size_t count)
+{
+    int fd = openat(f->fd, "evictions", O_RDWR | O_CLOEXEC);
+    char file[256];
+    ssize_t size;
+    uint64_t sum;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, count, at), (ssize_t)count);
+    size = pread(fd, file, sizeof file, 0);
+    assert_true(size > (ssize_t)sizeof sum && size < (ssize_t)sizeof file);
+    size -= (ssize_t)sizeof sum;
+    sum = fb_hash64(file, (size_t)size);
+    assert_int_equal(pwrite(fd, &sum, sizeof sum, size), (ssize_t)sizeof sum);
+    close(fd);
+    reopen(f);
+}
+
+/* Well-formed, and not written by us: as damaged as any. */
+static void forged_notes(void **state)
+{
+    const uint64_t most = FB_DISK_SEQUENCE_MAX, more = most + 1;
+    struct fixture *f = *state;
+
+    assert_int_equal(fb_evictions_add(f->e, 10, 3, "a/b"), 0);
+    forge(f, 2 * sizeof(uint64_t), &most, sizeof most);
+    assert_false(fb_evictions_hide(f->e, 1, 9, "other"));
+    assert_int_equal(fb_evictions_sequence(f->e), most);
+    forge(f, 2 * sizeof(uint64_t), &more, sizeof more);
+    assert_true(fb_evictions_hide(f->e, 1, 9, "other"));
+    assert_int_equal(fb_evictions_sequence(f->e), 0);
+    forge(f, 2 * sizeof(uint64_t), &most, sizeof most);
+    assert_false(fb_evictions_hide(f->e, 1, 9, "other"));
+    forge(f, 4 * sizeof(uint64_t) + 1, "", 1);
+    assert_true(fb_evictions_hide(f->e, 1, 9, "other"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(hides_what_was_there, setup, teardown),
         cmocka_unit_test_setup_teardown(overflows_to_the_safe_side, setup, teardown),
         cmocka_unit_test_setup_teardown(damage_hides_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(forged_notes, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
