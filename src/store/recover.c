@@ -42,7 +42,9 @@ struct recovery {
     struct table tables[WINDOW_TABLES];
     uint64_t bytes_ahead;
     uint64_t damaged;
-    uint64_t oldest; /* of all headers, also of slots that are given back: they stay there */
+    /* Of all headers, also of slots that are given back: they stay there. */
+    uint64_t oldest;
+    uint64_t newest;
     /* the segment at hand */
     const struct found *at;
     uint32_t key_count;
@@ -73,8 +75,10 @@ static void scan_tier(struct recovery *r, struct fb_store_tier *t)
 
         if (rc < 0)
             r->damaged++;
-        if (valid)
+        if (valid) {
             r->oldest = fb_min_u64(r->oldest, f->header.sequence);
+            r->newest = fb_max_u64(r->newest, f->header.sequence);
+        }
         if (rc < 0 || !valid || !of_use(r, t, &f->header)) {
             fb_tier_give(t->tier, slot);
             continue;
@@ -125,14 +129,25 @@ static int table_start(struct recovery *r, uint32_t i)
     return 0;
 }
 
+/* As long as the file says: another length would be found by every read, and be of use to none. An
+ * empty file has one item, of nothing. */
+static bool length_good(const struct recovery *r, const struct fb_disk_file *file,
+                        const struct fb_disk_item *item)
+{
+    uint64_t start = (uint64_t)item->block * r->store->block_bytes;
+    uint64_t size = file->attr.version.size;
+
+    if (start >= size)
+        return item->block == 0 && item->length == 0;
+    return item->length == fb_min_u64(r->store->block_bytes, size - start);
+}
+
 static bool item_in_bounds(const struct recovery *r, const struct fb_disk_file *file,
                            const struct fb_disk_item *item)
 {
-    uint64_t start = (uint64_t)item->block * r->store->block_bytes;
     uint64_t offset = (uint64_t)item->offset_units * FB_UNIT;
 
-    return item->length <= r->store->block_bytes &&
-           start + item->length <= file->attr.version.size && offset >= FB_DISK_DATA_OFFSET &&
+    return length_good(r, file, item) && offset >= FB_DISK_DATA_OFFSET &&
            offset + fb_record_size(item->length) <= r->at->header.data_end;
 }
 
@@ -237,10 +252,8 @@ static int recover_tables(struct recovery *r)
 /* New segments come after everything that is there, and after what was evicted by hand. */
 static void set_sequence(struct recovery *r)
 {
-    uint64_t last = fb_evictions_sequence(r->store->evictions);
+    uint64_t last = fb_max_u64(fb_evictions_sequence(r->store->evictions), r->newest);
 
-    if (r->count > 0)
-        last = fb_max_u64(last, r->found[0].header.sequence);
     atomic_store_explicit(&r->store->last_sequence, last, memory_order_relaxed);
 }
 

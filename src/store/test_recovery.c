@@ -216,6 +216,27 @@ static void test_evicted_stays_evicted(void **state)
     world_end(&w);
 }
 
+/* By a daemon that can use nothing of what is there, and one that can comes after it. */
+static void test_evicted_with_other_blocks(void **state)
+{
+    struct world w = {0};
+
+    (void)state;
+    world_make(&w, WITH_NVME);
+    world_open(&w);
+    append(&w, 3, 0, 0);
+    assert_int_equal(fb_store_flush(w.store), 0);
+    fb_store_close(w.store, false);
+    w.block_bytes /= 2;
+    world_open(&w);
+    assert_int_equal(fb_store_hide(w.store, WORLD_SOURCE, ""), 0);
+    fb_store_close(w.store, false);
+    w.block_bytes *= 2;
+    world_open(&w);
+    assert_int_equal(look(&w, 3, 0), FB_STORE_MISS);
+    world_end(&w);
+}
+
 static void test_other_block_size(void **state)
 {
     struct world w = {0};
@@ -330,11 +351,13 @@ static void forge_segment(struct world *w, const struct forged *items, unsigned 
 static void test_forged_tables(void **state)
 {
     const struct forged items[] = {
-        {.block = 0, .length = 100, .offset_units = 64, .mode = S_IFREG}, /* plausible */
+        {.block = 0, .length = 5000, .offset_units = 64, .mode = S_IFREG}, /* plausible */
+        {.block = 0, .length = 4999, .offset_units = 64, .mode = S_IFREG}, /* short of the end */
+        {.block = 0, .length = 0, .offset_units = 64, .mode = S_IFREG},
         {.block = 1, .length = 100, .offset_units = 64, .mode = S_IFREG}, /* beyond the end */
         {.block = UINT32_MAX, .length = 1, .offset_units = 64, .mode = S_IFREG},
         {.block = 0, .length = 5001, .offset_units = 64, .mode = S_IFREG},
-        {.block = 0, .length = 100, .offset_units = 64, .mode = S_IFDIR},
+        {.block = 0, .length = 5000, .offset_units = 64, .mode = S_IFDIR},
     };
     struct world w = {0};
 
@@ -597,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_stale_is_not_written),
         cmocka_unit_test(test_evicted_by_hand),
         cmocka_unit_test(test_evicted_stays_evicted),
+        cmocka_unit_test(test_evicted_with_other_blocks),
         cmocka_unit_test(test_other_block_size),
         cmocka_unit_test(test_small_tables),
         cmocka_unit_test(test_forged_tables),
