@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "core/clock.h"
@@ -19,7 +20,8 @@ static struct {
     pthread_cond_t changed;
     bool hangs;
     unsigned asked;
-    unsigned waiting; /* for an answer */
+    unsigned waiting;       /* for an answer */
+    _Atomic bool is_sparse; /* fallocate() is not to be had */
 } disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void disk_hangs(bool hangs)
@@ -55,6 +57,15 @@ int fstatvfs(int fildes, struct statvfs *buf)
     pthread_mutex_unlock(&disk.lock);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fildes);
     return statvfs(path, buf);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    if (disk.is_sparse) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return (int)syscall(SYS_fallocate, fd, mode, offset, len);
 }
 
 /* Who gives a slot back waits for the disk, but not for one that hangs; the next do not even ask.
@@ -193,6 +204,34 @@ static void test_full_file_system(void **state)
         build(memory, 2);
     assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
     assert_true(disk_bytes(f) <= 2 * SEGMENT);
+}
+
+/* One that allocates only as it is written to: that a slot was lent says nothing of its space. */
+static void test_full_while_sealing(void **state)
+{
+    struct fixture *f = *state;
+    FB_AUTO_CLOSE int filler =
+        open(fb_test_dir_path(&f->dir, "filler"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    uint32_t slot;
+    uint8_t *memory;
+
+    assert_true(filler >= 0);
+    disk.is_sparse = true;
+    open_empty(f);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
+    build(memory, 1);
+    assert_int_equal(posix_fallocate(filler, 0, FS_BYTES - SEGMENT / 2), 0);
+    assert_int_equal(seal(f->tier, slot, memory, 1), -ENOSPC);
+    fb_tier_release_memory(f->tier, slot, memory);
+    fb_tier_give(f->tier, slot);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_false(fb_tier_has_room(f->tier));
+
+    assert_int_equal(ftruncate(filler, 0), 0);
+    while (!fb_tier_has_room(f->tier))
+        fb_sleep_ns(10 * FB_NS_PER_MS);
+    assert_true(holds(f, fill_one(f, 9), 9));
+    disk.is_sparse = false;
 }
 
 /* Something else than free space says no: here the limit on a file's size, elsewhere a quota. */
@@ -380,6 +419,7 @@ static const struct tier_case cases[] = {
     {"floor", test_floor, ON_FILES | OWN_FS},
     {"excess", test_excess, ON_FILES | OWN_FS},
     {"full file system", test_full_file_system, ON_FILES | OWN_FS},
+    {"full while sealing", test_full_while_sealing, ON_NVME | OWN_FS},
     {"hung", test_hung, ON_NVME | ONCE},
     {"refused space", test_refused_space, ON_FILES},
     {"directory moved", test_directory_moved, ON_FILES},

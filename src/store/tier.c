@@ -201,6 +201,8 @@ void fb_tier_seal_end(struct fb_tier_seal *seal, int result)
 
     if (result == -ENOSPC || result == -EDQUOT) {
         fb_mutex_lock(&t->lock);
+        /* Whoever wants the slot next asks for its space again, floor and all. */
+        t->slot[seal->slot].has_space = false;
         t->stripes[seal->slot % t->stripe_count].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
         fb_mutex_unlock(&t->lock);
     } else if (result < 0) {
