@@ -94,15 +94,21 @@ int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item 
     return -ENOSPC;
 }
 
-/* Appends to `tier` if that needs no eviction. */
+/* Appends to `tier` if that needs no eviction. A tier that is busy and has no room is full: what is
+ * waited for there is of no use without an eviction. */
 int fb_place_append_into_room(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
                               int64_t until_ns)
 {
+    struct fb_tier *t = fb_store_tier(cache->store, tier);
     int rc;
 
-    while ((rc = fb_store_append(cache->store, tier, item)) == FB_STORE_BUSY &&
-           fb_now_ns() < until_ns)
+    while ((rc = fb_store_append(cache->store, tier, item)) == FB_STORE_BUSY) {
+        if (!fb_tier_has_room(t))
+            return FB_STORE_FULL;
+        if (fb_now_ns() >= until_ns)
+            break;
         fb_store_wait_writes(cache->store, until_ns);
+    }
     return rc;
 }
 
@@ -225,12 +231,17 @@ void fb_place_part(void *arg, const struct fb_victim *victim) FB_NO_TSA
 void fb_place_put_back(struct fb_parting *p)
 {
     struct fb_cache *cache = p->down.cache;
+    /* What a user has pinned is worth waiting for, whoever makes the room. */
+    int64_t pinned_ns = fb_now_ns() + FB_ADMIT_PATIENCE_NS;
     struct fb_list *it, *tmp;
 
     FB_LIST_FOREACH (it, tmp, &p->kept) {
         struct kept *kept = FB_LIST_ENTRY(it, struct kept, link);
+        int64_t until_ns = p->down.until_ns;
 
-        if (fb_place_append_into_room(cache, p->down.tier, &kept->item, p->down.until_ns) != 0) {
+        if (until_ns < pinned_ns && fb_steer_is_pinned(cache->steer, kept->item.file))
+            until_ns = pinned_ns;
+        if (fb_place_append_into_room(cache, p->down.tier, &kept->item, until_ns) != 0) {
             fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
             if (!kept->other_copy)
                 leave(cache, &kept->item);
@@ -453,10 +464,12 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     return rc;
 }
 
-int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment, bool yielding)
+int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment, bool yielding,
+                   int64_t until_ns)
 {
     struct fb_parting p = {.down = {.cache = cache,
                                     .tier = tier,
+                                    .until_ns = until_ns,
                                     .now_ns = fb_now_ns(),
                                     .evictions = atomic_load(&cache->evictions)},
                            .yielding = yielding};

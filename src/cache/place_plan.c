@@ -177,20 +177,23 @@ static bool displace(struct fb_cache *cache, unsigned tier, uint16_t source)
     FB_REQUIRES(&cache->admit_lock)
 {
     struct fb_tier_place *p = &cache->places[tier];
+    int64_t now_ns = fb_now_ns(), until_ns = now_ns + FB_ADMIT_PATIENCE_NS;
     uint32_t count;
 
-    if (fb_now_ns() < cache->displace_ns)
+    /* A disk that is busy now would not take back what stays. */
+    if (now_ns < cache->displace_ns || fb_tier_busy(fb_store_tier(cache->store, tier)))
         return false;
     count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
     qsort(p->infos, count, sizeof *p->infos, longer_unused);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && fb_now_ns() < until_ns; i++) {
         struct sample s = {.cache = cache, .source = source};
         uint32_t no = p->infos[i].no;
 
         if (p->infos[i].pinned || fb_store_is_held(cache->store, no) ||
             fb_store_visit(cache->store, no, SAMPLE, look_at, &s) < 0 || 2 * s.planned > s.items)
             continue;
-        if (fb_place_empty(cache, tier, no, true) == 0 && fb_store_has_room(cache->store, tier))
+        if (fb_place_empty(cache, tier, no, true, until_ns) == 0 &&
+            fb_store_has_room(cache->store, tier))
             return true;
     }
     cache->displace_ns = fb_now_ns() + DISPLACE_AGAIN_NS;

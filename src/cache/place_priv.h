@@ -57,8 +57,8 @@ bool fb_place_take_back(struct fb_cache *cache, const struct fb_item *item, uint
 void fb_place_demote(void *arg, const struct fb_victim *victim);
 
 /* Empties a sealed segment of the last tier. What a user has pinned stays in that tier; with
- * `yielding` whatever does not go for a plan's. */
+ * `yielding` whatever does not go for a plan's. What stays waits for the disk until then. */
 FB_MUST_CHECK int fb_place_empty(struct fb_cache *cache, unsigned tier, uint32_t segment,
-                                 bool yielding) FB_REQUIRES(&cache->admit_lock);
+                                 bool yielding, int64_t until_ns) FB_REQUIRES(&cache->admit_lock);
 
 #endif

@@ -186,6 +186,29 @@ static void test_busy(void **state)
     assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), 0);
 }
 
+/* With no slot free, too: emptying one would be of no use yet. */
+static void test_busy_and_full(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slots[3], slot;
+    uint8_t *memory[3];
+
+    f->config.staging = 2;
+    open_empty(f);
+    for (unsigned i = 0; i < SLOTS - 2; i++)
+        slot = fill_one(f, i);
+    assert_int_equal(fb_tier_take(f->tier, &slots[0], &memory[0]), 0);
+    assert_false(fb_tier_busy(f->tier));
+    assert_int_equal(fb_tier_take(f->tier, &slots[1], &memory[1]), 0);
+    assert_true(fb_tier_busy(f->tier));
+    assert_false(fb_tier_has_room(f->tier));
+    assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), FB_TIER_BUSY);
+    fb_tier_release_memory(f->tier, slots[0], memory[0]);
+    assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), FB_TIER_FULL);
+    fb_tier_give(f->tier, slot);
+    assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), 0);
+}
+
 /* More than one write a seal, the last one short. */
 static void test_large_segments(void **state)
 {
@@ -304,6 +327,7 @@ static const struct tier_case cases[] = {
     {"many threads", test_many_threads, ON_ALL},
     {"large segments", test_large_segments, ON_FILES},
     {"busy", test_busy, ON_FILES},
+    {"busy and full", test_busy_and_full, ON_FILES},
     {"reopen", test_reopen, ON_FILES},
     {"shrink and grow", test_shrink_and_grow, ON_FILES},
     {"damaged header", test_damaged_header, ON_FILES},

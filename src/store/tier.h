@@ -64,7 +64,7 @@ enum fb_tier_kind {
 
 enum {
     FB_TIER_FULL = 1, /* no slot free within budget, fill limit and free-space floor */
-    FB_TIER_BUSY = 2, /* a slot would be free, but all staging memory is being written */
+    FB_TIER_BUSY = 2, /* all staging memory is lent or being written; slots may be free or not */
 };
 
 struct fb_tier_config {
@@ -126,6 +126,9 @@ uint32_t fb_tier_free(struct fb_tier *tier);
 /* Whether take() could lend a slot now (it may still say BUSY; and FULL, when nobody knew before
  * that the file system is full). */
 bool fb_tier_has_room(struct fb_tier *tier);
+
+/* Whether take() says BUSY now, however many slots are free: emptying one is of no use yet. */
+bool fb_tier_busy(struct fb_tier *tier);
 
 /* Makes the segment durable. The caller fills in sequence, data_end, toc_offset, toc_bytes, items,
  * files, block_bytes and created_wall_ns of the header, the tier the rest; the table of contents

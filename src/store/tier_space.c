@@ -282,6 +282,16 @@ bool fb_tier_has_room(struct fb_tier *tier)
     return has;
 }
 
+bool fb_tier_busy(struct fb_tier *tier)
+{
+    bool busy;
+
+    fb_mutex_lock(&tier->lock);
+    busy = !tier->ops->memory && tier->staging_free == 0;
+    fb_mutex_unlock(&tier->lock);
+    return busy;
+}
+
 static void end_scanning(struct fb_tier *t)
 {
     if (t->scanning && t->ops->scan_end)
@@ -300,11 +310,10 @@ int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
     fb_mutex_lock(&tier->lock);
     end_scanning(tier);
     if (!tier->ops->memory) {
+        /* Also where no slot is free: one that is evicted for could not be used now. */
         if (tier->staging_free == 0) {
-            int r = has_room_locked(tier) ? FB_TIER_BUSY : FB_TIER_FULL;
-
             fb_mutex_unlock(&tier->lock);
-            return r;
+            return FB_TIER_BUSY;
         }
         memory = tier->staging_stack[--tier->staging_free];
     }
