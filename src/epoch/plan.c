@@ -1,12 +1,17 @@
 #include "epoch/plan.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/mem.h"
 
 #define CHUNKS_FIRST 1024
 #define AHEAD        32 /* places fetched before they are written */
+/* Of epochs before the first one, where each rests on the one before: a minute or so. */
+#define SKIPPED_MAX   (UINT64_C(1) << 33) /* samples */
+#define SKIPPED_EPOCH 1024u               /* what an epoch costs besides, in samples */
+#define EPOCH_MAX     (UINT64_C(1) << 62)
 
 struct fb_plan {
     const struct fb_names *names;
@@ -104,21 +109,49 @@ int fb_plan_advance(struct fb_plan *p)
     return make_epoch(p, other(p), &p->epochs[p->current]);
 }
 
+/* Whether an epoch does not rest on the one before. */
+static bool begins_anew(const struct fb_plan *p)
+{
+    enum fb_epoch_rule rule = p->shuffle.spec.rule;
+
+    return rule == FB_EPOCH_RESEED || rule == FB_EPOCH_FIXED;
+}
+
 static int start(struct fb_plan *p, uint64_t first_epoch)
 {
     struct fb_epoch *e = &p->epochs[0];
-    int rc = make_epoch(p, e, NULL);
+    int rc;
 
+    if (begins_anew(p))
+        p->shuffle.epoch = first_epoch;
     /* In place: what went before is of no interest. */
-    while (rc == 0 && e->number < first_epoch)
-        rc = make_epoch(p, e, e);
+    while (p->shuffle.epoch < first_epoch)
+        fb_shuffle_next(&p->shuffle, e->order);
+    rc = make_epoch(p, e, NULL);
     return rc ? rc : make_epoch(p, other(p), e);
 }
 
-static int check(const struct fb_plan *p, const struct fb_sampler *sampler, struct fb_error *err)
+static int check_epoch(const struct fb_plan *p, uint64_t first_epoch, struct fb_error *err)
 {
+    uint64_t most =
+        begins_anew(p) ? EPOCH_MAX : SKIPPED_MAX / ((uint64_t)p->split.count + SKIPPED_EPOCH);
+
+    if (first_epoch <= most)
+        return 0;
+    return fb_error_set(err, -EINVAL,
+                        "epoch %" PRIu64 " of %u files is too far away: %sthe first epoch can be "
+                        "%" PRIu64 " at most",
+                        first_epoch, p->split.count,
+                        begins_anew(p) ? "" : "all before it are shuffled, too, and ", most);
+}
+
+static int check(const struct fb_plan *p, const struct fb_plan_spec *spec, struct fb_error *err)
+{
+    const struct fb_sampler *sampler = spec->shuffle.sampler;
     int rc = fb_split_check(&p->split, err);
 
+    if (rc == 0)
+        rc = check_epoch(p, spec->first_epoch, err);
     if (rc)
         return rc;
     if (p->split.world > 1 && !sampler->can_split)
@@ -147,7 +180,7 @@ int fb_plan_new(const struct fb_plan_spec *spec, const struct fb_names *names,
     p->split.count = shuffle.count;
     rc = fb_shuffle_init(&p->shuffle, &shuffle, err);
     if (rc == 0)
-        rc = check(p, shuffle.sampler, err);
+        rc = check(p, spec, err);
     for (unsigned i = 0; rc == 0 && i < FB_ARRAY_SIZE(p->epochs); i++) {
         p->epochs[i].order = fb_alloc_large(shuffle.count, sizeof(uint32_t));
         p->epochs[i].place = fb_alloc_large(shuffle.count, sizeof(uint32_t));

@@ -1,4 +1,5 @@
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +119,45 @@ static void test_epochs(void **state)
     check_plan("numpy", FB_EPOCH_RESHUFFLE, 500);
 }
 
+/* An epoch that does not rest on the one before is there at once, however far away it is; one that
+ * does is refused where all before it would take too long. */
+static void test_far_epochs(void **state)
+{
+    struct fb_names *names = make_names(false);
+    struct fb_plan_spec spec = make_spec("torch-distributed");
+    const uint64_t far = UINT64_C(1) << 50;
+    struct fb_error error = {""};
+    uint32_t order[FILES];
+    struct fb_shuffle s;
+    struct fb_plan *p;
+
+    (void)state;
+    spec.first_epoch = far;
+    assert_int_equal(fb_plan_new(&spec, names, &p, NULL), 0);
+    spec.shuffle.count = FILES;
+    assert_int_equal(fb_shuffle_init(&s, &spec.shuffle, NULL), 0);
+    s.epoch = far;
+    fb_shuffle_next(&s, order);
+    assert_int_equal(fb_plan_current(p)->number, far);
+    check_epoch(p, fb_plan_current(p), order);
+    fb_shuffle_next(&s, order);
+    check_epoch(p, fb_plan_next(p), order);
+    fb_plan_free(p);
+
+    spec.first_epoch = UINT64_MAX;
+    assert_int_equal(fb_plan_new(&spec, names, &p, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "is too far away"));
+    spec = make_spec("numpy");
+    spec.first_epoch = far;
+    error.text[0] = 0;
+    assert_int_equal(fb_plan_new(&spec, names, &p, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "all before it are shuffled, too"));
+    spec.shuffle.rule = FB_EPOCH_FIXED;
+    assert_int_equal(fb_plan_new(&spec, names, &p, NULL), 0);
+    fb_plan_free(p);
+    fb_names_free(names);
+}
+
 static void test_batches(void **state)
 {
     struct fb_names *names = make_names(false);
@@ -156,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_far_epochs),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_refusals),
     };
