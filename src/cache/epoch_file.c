@@ -224,7 +224,7 @@ static uint64_t load_epoch(int dir_fd, unsigned number, uint64_t first)
     if (file.magic != EPOCH_MAGIC ||
         file.sum != fb_checksum(&file, offsetof(struct epoch_file, sum)))
         return first;
-    return file.epoch;
+    return fb_max_u64(file.epoch, first);
 }
 
 static int take_head(const struct head *head, struct fb_saved_plan *plan)
@@ -307,7 +307,8 @@ static int next_text(struct reader *r, char text[FB_NAMES_PATH_SIZE], size_t *re
     return 0;
 }
 
-static int read_names(struct reader *r, const struct head *head, struct fb_saved_plan *plan)
+static int read_names(struct reader *r, const struct head *head, uint64_t most_bytes,
+                      struct fb_saved_plan *plan)
 {
     char path[FB_NAMES_PATH_SIZE];
     size_t len;
@@ -320,13 +321,15 @@ static int read_names(struct reader *r, const struct head *head, struct fb_saved
         rc = next_text(r, path, &len);
         if (rc == 0)
             rc = fb_names_add_path(plan->names, path, len, FB_NAMES_NO_SIZE);
+        if (rc == 0 && fb_names_memory(plan->names) > most_bytes)
+            rc = -E2BIG;
     }
     if (rc == 0 && (r->left > 0 || r->at != r->held || r->sum != head->text_sum))
         rc = -EBADMSG;
     return rc == 0 ? fb_names_index(plan->names) : rc;
 }
 
-static int read_text(struct reader *r, const struct head *head, bool with_names,
+static int read_text(struct reader *r, const struct head *head, uint64_t names_bytes,
                      struct fb_saved_plan *plan)
 {
     char text[FB_NAMES_PATH_SIZE];
@@ -341,10 +344,10 @@ static int read_text(struct reader *r, const struct head *head, bool with_names,
         plan->dir = fb_strdup(text);
         rc = plan->uri && plan->dir ? 0 : -ENOMEM;
     }
-    return rc == 0 && with_names ? read_names(r, head, plan) : rc;
+    return rc == 0 && names_bytes > 0 ? read_names(r, head, names_bytes, plan) : rc;
 }
 
-int fb_plan_load(int dir_fd, unsigned number, bool with_names, struct fb_saved_plan *ret_plan)
+int fb_plan_load(int dir_fd, unsigned number, uint64_t names_bytes, struct fb_saved_plan *ret_plan)
 {
     char name[NAME_SIZE];
     FB_AUTO_FREE struct reader *r = fb_alloc(sizeof *r);
@@ -363,7 +366,7 @@ int fb_plan_load(int dir_fd, unsigned number, bool with_names, struct fb_saved_p
     r->fd = fd;
     r->left = head.text_bytes;
     if (rc == 0)
-        rc = read_text(r, &head, with_names, &plan);
+        rc = read_text(r, &head, names_bytes, &plan);
     if (rc < 0) {
         fb_saved_plan_clear(&plan);
         return rc;

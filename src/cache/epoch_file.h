@@ -30,8 +30,9 @@ FB_MUST_CHECK int fb_plan_save(int dir_fd, unsigned number, const struct fb_save
 FB_MUST_CHECK int fb_plan_save_epoch(int dir_fd, unsigned number, uint64_t epoch);
 void fb_plan_unsave(int dir_fd, unsigned number);
 
-/* -ENOENT: there is none; -EBADMSG: it is damaged. */
-FB_MUST_CHECK int fb_plan_load(int dir_fd, unsigned number, bool with_names,
+/* With names of so many bytes of memory at most; 0: without them. -ENOENT: there is none; -EBADMSG:
+ * it is damaged; -E2BIG: its names take more. */
+FB_MUST_CHECK int fb_plan_load(int dir_fd, unsigned number, uint64_t names_bytes,
                                struct fb_saved_plan *ret_plan);
 
 #endif

@@ -62,6 +62,14 @@ static uint64_t taken_bytes(struct fb_epochs *e)
     return bytes;
 }
 
+/* What is left for one more. */
+static uint64_t left_bytes(struct fb_epochs *e)
+{
+    uint64_t most = fb_epochs_bytes(e->cache->config.memory_bytes);
+
+    return most - fb_min_u64(taken_bytes(e), most);
+}
+
 /* Takes `names` over, also on failure. */
 static int planned_new(struct fb_names *names, const struct fb_plan_order *order,
                        struct fb_planned **ret_planned, struct fb_error *err)
@@ -155,16 +163,33 @@ static void save(struct fb_epochs *e, const struct fb_planned *p)
         fb_log_warn("the plan for /%s will not survive a restart: %s", p->dir, fb_strerror(rc));
 }
 
+/* Whether a plan from before a restart has another in its place by now; one that was only found is
+ * none for one that somebody has told. */
+static bool is_replaced(const struct fb_epochs *e, const struct fb_planned *p) FB_REQUIRES(&e->lock)
+{
+    bool replaced = false;
+
+    for (unsigned i = 0; i < FB_PLANS_MAX; i++) {
+        const struct fb_planned *other = e->plans[i];
+
+        replaced = replaced || (other && is_same(other, p) && (!other->found || p->found));
+    }
+    return replaced;
+}
+
 /* Takes the plan over. */
 static int enlist(struct fb_epochs *e, struct fb_planned *p, bool is_saved)
 {
+    bool replaced;
+
     fb_mutex_lock(&e->lock);
+    replaced = is_saved && is_replaced(e, p);
     if (!is_saved)
         p->number = choose(e, p);
-    if (p->number == FB_PLANS_MAX) {
+    if (p->number == FB_PLANS_MAX || replaced) {
         fb_mutex_unlock(&e->lock);
         fb_planned_free(p);
-        return -EBUSY;
+        return replaced ? -EEXIST : -EBUSY;
     }
     fb_epochs_retire(e, p->number);
     e->taken[p->number] = true; /* and nobody loads what stands in its file meanwhile */
@@ -192,7 +217,7 @@ static int add(struct fb_epochs *e, uint16_t source, char *uri, const char *dir,
     struct fb_planned *p = NULL;
     int rc;
 
-    if (taken_bytes(e) + bytes > most) {
+    if (bytes > left_bytes(e)) {
         rc = fb_error_set(err, -ENOMEM,
                           "a plan of %u files takes %llu MB, and plans may have %llu MB of this "
                           "daemon's memory; give it more with --memory",
@@ -351,66 +376,93 @@ static bool find_source(struct fb_cache *cache, const char *uri, uint16_t *ret_s
     return found;
 }
 
-static int resume(struct fb_epochs *e, unsigned number, uint16_t source)
+/* With the plan that was saved; clears it. */
+static int make_saved(struct fb_epochs *e, unsigned number, uint16_t source,
+                      struct fb_saved_plan *saved)
 {
     struct fb_error err = {""};
-    struct fb_saved_plan saved;
     struct fb_planned *p = NULL;
-    int rc = fb_plan_load(e->dir_fd, number, true, &saved);
+    int rc = -E2BIG;
 
-    if (rc < 0)
-        return rc;
-    rc = planned_new(fb_steal(saved.names), &saved.order, &p, &err);
+    if (plan_bytes(saved->names, &saved->order.spec.split) <= left_bytes(e))
+        rc = planned_new(fb_steal(saved->names), &saved->order, &p, &err);
+    if (rc < 0 && err.text[0])
+        fb_log_warn("the plan for /%s does not go on: %s", saved->dir, err.text);
     if (rc == 0 && p) {
         p->number = number;
         p->source = source;
-        p->uri = fb_steal(saved.uri);
-        p->dir = fb_steal(saved.dir);
+        p->uri = fb_steal(saved->uri);
+        p->dir = fb_steal(saved->dir);
         p->dir_len = strlen(p->dir);
-        p->first_epoch = saved.first_epoch;
-        p->found = saved.found;
+        p->first_epoch = saved->first_epoch;
+        p->found = saved->found;
         fb_log_info("the plan for /%s goes on with epoch %llu", p->dir,
                     (unsigned long long)p->stats.epoch);
         rc = enlist(e, p, true);
     }
-    fb_saved_plan_clear(&saved);
+    fb_saved_plan_clear(saved);
     return rc;
 }
 
-/* Its file is not for others while there are free places. */
-static void wait_for_source(struct fb_epochs *e, unsigned number)
+/* 0; -ENODEV: its source is not there; -E2BIG: there is not enough memory for it; other errors. */
+static int resume(struct fb_epochs *e, unsigned number)
+{
+    struct fb_saved_plan saved;
+    uint16_t source = 0;
+    bool is_here;
+    int rc = fb_plan_load(e->dir_fd, number, 0, &saved);
+
+    if (rc < 0)
+        return rc;
+    is_here = find_source(e->cache, saved.uri, &source);
+    fb_saved_plan_clear(&saved);
+    if (!is_here)
+        return -ENODEV;
+    rc = fb_plan_load(e->dir_fd, number, fb_max_u64(left_bytes(e), 1), &saved);
+    return rc < 0 ? rc : make_saved(e, number, source, &saved);
+}
+
+/* A place that nobody has is ours while we look at its file: what is told meanwhile gets another,
+ * and another file. */
+static bool claim(struct fb_epochs *e, unsigned number)
+{
+    bool claimed;
+
+    fb_mutex_lock(&e->lock);
+    claimed = !e->taken[number] && !e->stop;
+    if (claimed)
+        e->taken[number] = true;
+    fb_mutex_unlock(&e->lock);
+    return claimed;
+}
+
+/* Nothing came of it. `waits`: its file is not for others while there are free places; `drop`: it
+ * is of no use to anybody. */
+static void unclaim(struct fb_epochs *e, unsigned number, bool waits, bool drop)
 {
     fb_mutex_lock(&e->lock);
-    e->waits[number] = true;
+    e->taken[number] = false;
+    e->waits[number] = waits;
+    if (drop)
+        fb_epochs_end(e, number);
     fb_mutex_unlock(&e->lock);
 }
 
 void fb_epochs_resume(struct fb_epochs *e)
 {
     for (unsigned i = 0; i < FB_PLANS_MAX && e->dir_fd >= 0; i++) {
-        struct fb_saved_plan saved;
-        uint16_t source;
-        bool is_here;
         int rc;
 
-        fb_mutex_lock(&e->lock);
-        is_here = e->taken[i]; /* also while it is being made */
-        fb_mutex_unlock(&e->lock);
-        if (is_here)
+        if (!claim(e, i))
             continue;
-        rc = fb_plan_load(e->dir_fd, i, false, &saved);
-        if (rc == 0) {
-            if (find_source(e->cache, saved.uri, &source))
-                rc = resume(e, i, source);
-            else
-                wait_for_source(e, i);
-            fb_saved_plan_clear(&saved);
-        }
-        if (rc == -EBADMSG) {
+        rc = resume(e, i);
+        if (rc == -EBADMSG)
             fb_log_warn("a saved plan is damaged, and dropped");
-            fb_mutex_lock(&e->lock);
-            fb_epochs_end(e, i);
-            fb_mutex_unlock(&e->lock);
-        }
+        else if (rc == -E2BIG)
+            fb_log_warn("a saved plan takes more than plans may have of this daemon's memory, and "
+                        "waits for one with more");
+        if (rc < 0)
+            unclaim(e, i, rc == -ENODEV || rc == -E2BIG,
+                    rc == -EBADMSG || rc == -EINVAL || rc == -EEXIST);
     }
 }

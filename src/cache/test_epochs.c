@@ -624,7 +624,7 @@ static void damaged_files(void **state)
 
     assert_true(dir_fd >= 0);
     assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
-    assert_int_equal(fb_plan_load(dir_fd, 0, true, &saved), 0);
+    assert_int_equal(fb_plan_load(dir_fd, 0, UINT64_MAX, &saved), 0);
     assert_int_equal(fb_names_count(saved.names), FILES);
     assert_string_equal(saved.dir, "set");
     fb_saved_plan_clear(&saved);
@@ -634,13 +634,112 @@ static void damaged_files(void **state)
         assert_int_equal(pread(fd, &byte, 1, at), 1);
         byte ^= 0x20;
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        assert_int_equal(fb_plan_load(dir_fd, 0, true, &saved), -EBADMSG);
+        assert_int_equal(fb_plan_load(dir_fd, 0, UINT64_MAX, &saved), -EBADMSG);
         byte ^= 0x20;
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
         close(fd);
     }
-    assert_int_equal(fb_plan_load(dir_fd, 0, true, &saved), 0);
+    assert_int_equal(fb_plan_load(dir_fd, 0, UINT64_MAX, &saved), 0);
     fb_saved_plan_clear(&saved);
+    close(dir_fd);
+}
+
+static struct fb_names *many_names(void)
+{
+    struct fb_names *names = fb_names_new();
+    char name[64];
+
+    assert_non_null(names);
+    for (uint32_t i = 0; i < 50000; i++) {
+        int len = snprintf(name, sizeof name, "c%u/f%u", i % 5, i);
+
+        assert_int_equal(fb_names_add_path(names, name, (size_t)len, FB_NAMES_NO_SIZE), 0);
+    }
+    assert_int_equal(fb_names_index(names), 0);
+    return names;
+}
+
+static void wait_for_plan(const struct fixture *f)
+{
+    int64_t until_ns = fb_now_ns() + WAIT_S * FB_NS_PER_S;
+    struct fb_plan_view view = {0};
+
+    while (!view.dir) {
+        assert_true(fb_now_ns() < until_ns);
+        fb_sleep_ns(FB_NS_PER_MS);
+        fb_cache_plans(f->cache, note_view, &view);
+    }
+    assert_string_equal(view.dir, "set");
+}
+
+/* What a file says is held to what a user may say: one plan is too large, one is at an epoch that
+ * nobody gets to. The third goes on. */
+static void saved_plans_are_checked(void **state)
+{
+    struct fixture *f = *state;
+    int dir_fd = open(f->cache_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct fb_names *many = many_names(), *few = make_names();
+    struct fb_error err = {""};
+    struct fb_saved_plan saved, plan;
+
+    assert_true(dir_fd >= 0);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    close_cache(f);
+    assert_int_equal(fb_plan_load(dir_fd, 0, 1000, &saved), -E2BIG);
+    assert_int_equal(fb_plan_load(dir_fd, 0, 0, &saved), 0);
+    plan = saved;
+    plan.names = few;
+    assert_int_equal(fb_plan_save(dir_fd, 2, &plan), 0);
+    plan.dir = (char *)"all";
+    plan.names = many;
+    assert_int_equal(fb_plan_save(dir_fd, 0, &plan), 0);
+    plan.dir = (char *)"far";
+    plan.names = few;
+    plan.order.spec.shuffle.sampler = fb_sampler_find("numpy");
+    assert_int_equal(fb_plan_save(dir_fd, 1, &plan), 0);
+    assert_int_equal(fb_plan_save_epoch(dir_fd, 1, UINT64_C(1) << 60), 0);
+    open_cache(f);
+    wait_for_plan(f); /* which is the last */
+    assert_int_equal(fb_cache_unplan(f->volume, "all"), 0);
+    assert_int_equal(fb_cache_unplan(f->volume, "far"), 0);
+    assert_int_equal(fb_cache_unplan(f->volume, "set"), 1);
+    /* With more memory the large one could go on; the other never. */
+    assert_int_equal(faccessat(dir_fd, "plan.0", F_OK, 0), 0);
+    assert_int_equal(faccessat(dir_fd, "plan.1", F_OK, 0), -1);
+    fb_saved_plan_clear(&saved);
+    fb_names_free(many);
+    fb_names_free(few);
+    close(dir_fd);
+}
+
+/* Somebody tells a plan while one from before the restart is being looked at, which takes as long
+ * as a pipe has no writer: it stays, and so does its file. */
+static void told_while_another_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    int dir_fd = open(f->cache_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), pipe_fd;
+    int64_t until_ns = fb_now_ns() + WAIT_S * FB_NS_PER_S;
+    struct fb_error err = {""};
+
+    assert_true(dir_fd >= 0);
+    close_cache(f);
+    assert_int_equal(mkfifoat(dir_fd, "plan.0", 0600), 0);
+    assert_int_equal(linkat(dir_fd, "plan.0", dir_fd, "pipe", 0), 0);
+    open_cache(f);
+    /* It can be opened without waiting once somebody reads. */
+    while ((pipe_fd = openat(dir_fd, "pipe", O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0) {
+        assert_true(fb_now_ns() < until_ns);
+        fb_sleep_ns(FB_NS_PER_MS);
+    }
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    close(pipe_fd); /* nothing was in it: a damaged plan */
+    while (faccessat(dir_fd, "plan.0", F_OK, 0) == 0) {
+        assert_true(fb_now_ns() < until_ns);
+        fb_sleep_ns(FB_NS_PER_MS);
+    }
+    wait_for_plan(f);
+    assert_int_equal(faccessat(dir_fd, "plan.1", F_OK, 0), 0);
+    assert_int_equal(fb_cache_unplan(f->volume, "set"), 1);
     close(dir_fd);
 }
 
@@ -777,17 +876,9 @@ static void search_is_modest(void **state)
 static void too_large_a_plan(void **state)
 {
     struct fixture *f = *state;
-    struct fb_names *names = fb_names_new();
+    struct fb_names *names = many_names();
     struct fb_error err = {""};
-    char name[64];
 
-    assert_non_null(names);
-    for (uint32_t i = 0; i < 50000; i++) {
-        int len = snprintf(name, sizeof name, "c%u/f%u", i % 5, i);
-
-        assert_int_equal(fb_names_add_path(names, name, (size_t)len, FB_NAMES_NO_SIZE), 0);
-    }
-    assert_int_equal(fb_names_index(names), 0);
     assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
     assert_int_equal(fb_cache_plan(f->volume, "all", names, order(), &err), -ENOMEM);
     assert_non_null(strstr(err.text, "a plan of 50000 files takes"));
@@ -808,6 +899,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(laid_out_on_disk, setup_log, teardown),
         cmocka_unit_test_setup_teardown(writes_are_limited, setup_log, teardown),
         cmocka_unit_test_setup_teardown(damaged_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(saved_plans_are_checked, setup, teardown),
+        cmocka_unit_test_setup_teardown(told_while_another_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(search_is_modest, setup, teardown),
         cmocka_unit_test_setup_teardown(too_large_a_plan, setup, teardown),
     };
