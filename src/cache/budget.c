@@ -24,6 +24,11 @@
 #define ITEM_INDEX_BYTES 64ULL
 #define FILE_BYTES_GUESS 256ULL
 #define STAGING          4u
+/* What is known of a segment: by the store 136, for evictions 72 and as much again while they are
+ * ranked. */
+#define SLOT_BYTES 300ULL
+/* Segments held in memory for a tier: those being built, and what a merge keeps. */
+#define SEGMENTS_HELD (STAGING + 1ULL)
 /* A source may have half of the buffers out, and one read takes up to 18. */
 #define BUFFERS_MIN       40u
 #define BUFFERS_MAX       512u
@@ -33,12 +38,15 @@
 #define CLIENTS_MAX       256u
 
 /* 16 MiB, or a 1024th of the tier if that is smaller, but never so small that three items fill it.
- */
+ * More where a tier is so large that fewer segments save more memory than larger ones take. */
 static uint64_t segment_size(const struct fb_cache_config *c, uint64_t tier_bytes, uint64_t most)
 {
     uint64_t floor = 4ULL * c->block_bytes;
     uint64_t size = fb_min_u64(SEGMENT_MAX, tier_bytes / 1024);
 
+    while (size >= SEGMENT_MAX && 2 * size <= FB_SEGMENT_SIZE_MAX &&
+           SEGMENTS_HELD * size < tier_bytes / size * SLOT_BYTES / 2)
+        size *= 2;
     if (c->segment_bytes)
         size = c->segment_bytes;
     else
@@ -53,9 +61,19 @@ static int too_small(uint64_t memory, uint64_t missing, struct fb_error *err)
     char is[FB_UNITS_TEXT_MAX], should[FB_UNITS_TEXT_MAX];
 
     return fb_error_set(err, -EINVAL,
-                        "%s of memory is too little for this block and segment size; use --memory "
-                        "%s or more, or smaller blocks and segments",
+                        "%s of memory is too little for this block, segment and cache size; use "
+                        "--memory %s or more, smaller blocks and segments, or a smaller cache",
                         fb_format_size(is, memory), fb_format_size(should, need));
+}
+
+/* Of all tiers, of DRAM as many as there could ever be; the rest has room for a few. */
+static uint64_t slots_bytes(const struct fb_cache_config *c, const struct fb_budget *b)
+{
+    uint64_t slots = c->memory_bytes / b->dram_segment_bytes +
+                     c->pmem_bytes / b->pmem_segment_bytes + c->cache_bytes / b->nvme_segment_bytes;
+    uint64_t bytes = SLOT_BYTES * slots;
+
+    return bytes - fb_min_u64(bytes, c->memory_bytes / 1024);
 }
 
 int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget,
@@ -98,7 +116,7 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
     if (c->cache_bytes && c->epoch_log == FB_EPOCH_LOG_ON)
         rest += fb_epoch_log_bytes(b.nvme_segment_bytes);
     /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
-    used = rest + tables + b.learn_bytes +
+    used = rest + tables + slots_bytes(c, &b) + b.learn_bytes +
            (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
            b.clients * fb_client_area_bytes() + b.nvme_staging * b.nvme_segment_bytes +
            (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);

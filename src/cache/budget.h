@@ -1,12 +1,15 @@
 /*
  * cache/budget.h - how --memory is split, and how large segments are. Pure arithmetic.
  *
- *     memory = rest + tables + buffers + staging + clients + learning + DRAM segments
+ *     memory = rest + tables + slots + buffers + staging + clients + learning + DRAM segments
  *
  * rest     14 MiB and 2%: code, stacks, requests with the bytes that are written (a 128th, 2 MiB at
  *          least), what the kernel was told of
  * tables   index, segment and file table: an eighth, or less when the tiers could never hold that
  *          many items
+ * slots    300 bytes for each segment that there is room for in any tier, but for a 1024th that is
+ *          part of the rest; where that is much, as on a disk of tens of terabytes, segments are
+ *          larger
  * buffers  a sixteenth within bounds for what comes from sources, half as much for media
  * clients  a 256th: areas shared with client processes, about 230 KiB each, four at least
  * staging  four segments of each persistent tier, where segments are built: two that are filled,

@@ -5,6 +5,14 @@
 #include "base/rand.h"
 #include "cache/budget.h"
 
+#define SLOT_BYTES (sizeof(struct fb_segment_info) + 200) /* and some while they are ranked */
+
+static uint64_t slots(const struct fb_cache_config *c, const struct fb_budget *b)
+{
+    return b->dram_bytes / b->dram_segment_bytes + c->pmem_bytes / b->pmem_segment_bytes +
+           c->cache_bytes / b->nvme_segment_bytes;
+}
+
 /* What a budget adds up to; the parts must never be more than was asked for. */
 static uint64_t sum(const struct fb_cache_config *c, const struct fb_budget *b)
 {
@@ -14,7 +22,7 @@ static uint64_t sum(const struct fb_cache_config *c, const struct fb_budget *b)
         (uint64_t)(b->fetch_buffers + b->medium_buffers) * fb_store_buffer_bytes(c->block_bytes);
 
     return fb_store_tables_bytes(&s) + buffers + b->nvme_staging * b->nvme_segment_bytes +
-           b->dram_bytes;
+           b->dram_bytes + slots(c, b) * SLOT_BYTES;
 }
 
 static void fits_whatever_is_asked(void **state)
@@ -63,6 +71,30 @@ static void usual_sizes(void **state)
     assert_true(b.max_items >= 1000000);
 }
 
+/* On a large disk segments are larger, so that what is known of them does not take the memory; of
+ * the size that a user wants there may be too many. */
+static void many_segments(void **state)
+{
+    struct fb_cache_config c;
+    struct fb_budget b;
+    struct fb_error err = {""};
+
+    (void)state;
+    fb_cache_config_defaults(&c);
+    c.memory_bytes = 4ULL << 30;
+    c.cache_bytes = 8ULL << 40;
+    assert_int_equal(fb_budget_plan(&c, &b, NULL), 0);
+    assert_int_equal(b.nvme_segment_bytes, 16 << 20);
+    c.cache_bytes = 64ULL << 40;
+    assert_int_equal(fb_budget_plan(&c, &b, NULL), 0);
+    assert_true(b.nvme_segment_bytes > 16 << 20);
+    assert_true(slots(&c, &b) * SLOT_BYTES < c.memory_bytes / 8);
+    assert_true(b.dram_bytes > c.memory_bytes / 2);
+    c.segment_bytes = 1 << 20;
+    assert_int_equal(fb_budget_plan(&c, &b, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--memory"));
+}
+
 static void too_little(void **state)
 {
     struct fb_cache_config c;
@@ -81,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fits_whatever_is_asked),
         cmocka_unit_test(usual_sizes),
+        cmocka_unit_test(many_segments),
         cmocka_unit_test(too_little),
     };
 
