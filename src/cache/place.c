@@ -73,7 +73,7 @@ bool fb_place_take_back(struct fb_cache *cache, const struct fb_item *item, uint
 int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item *item,
                     int64_t until_ns) FB_REQUIRES(&cache->admit_lock)
 {
-    for (int i = 0; i < ADMIT_TRIES; i++) {
+    for (int emptied = 0; emptied < ADMIT_TRIES;) {
         int rc = fb_store_append(cache->store, tier, item);
 
         if (rc == FB_STORE_BUSY) {
@@ -87,6 +87,7 @@ int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item 
             rc = make_room(cache, tier, until_ns);
             if (rc < 0)
                 return rc;
+            emptied++;
         } else {
             return rc;
         }
