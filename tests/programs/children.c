@@ -178,6 +178,55 @@ static void vforked(void)
     close(other);
 }
 
+/* A file of the data set that is open for writing is the child's standard output, by every way to
+ * put it there. */
+static void vforked_writing(void)
+{
+    static char list_path[4200];
+    char **argv = words(0);
+    int fd, before;
+
+    snprintf(list_path, sizeof list_path, "%s.list", text_path);
+    for (int way = 0; way < 4; way++) {
+        pid_t pid;
+
+        fd = open(list_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        if (fd < 0)
+            die(list_path);
+        fflush(stdout);
+        pid = vfork(); /* NOLINT */
+        if (pid == 0) {
+            int copy = way == 0 ? dup(fd) : way == 1 ? fcntl(fd, F_DUPFD, 50) : fd;
+
+            if (copy < 0 || (way == 2 ? dup3(fd, 1, 0) : dup2(copy, 1)) != 1 ||
+                (way == 3 && dup2(1, 2) != 2))
+                _exit(1);
+            execv("/proc/self/exe", argv);
+            _exit(127);
+        }
+        reap(pid);
+        say_bytes("written", buffer, pread(fd, buffer, sizeof buffer, 0));
+        close(fd);
+        fd = open(list_path, O_RDONLY | O_CLOEXEC);
+        say_bytes("read", buffer, read(fd, buffer, sizeof buffer));
+        close(fd);
+    }
+    /* What the child closes or takes for something else stays the parent's. */
+    before = open(list_path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    fd = open_at(O_CLOEXEC, 5);
+    fflush(stdout);
+    if (vfork() == 0) { /* NOLINT */
+        (void)!dup2(fd, before);
+        close(fd);
+        _exit(0);
+    }
+    say("write", write(before, "still", 5));
+    say_bytes("read", buffer, read(fd, buffer, 10));
+    close(before);
+    close(fd);
+    say("unlink", unlink(list_path));
+}
+
 /* ---- clone, terminals, daemons ---- */
 
 static int cloned_fd;
@@ -419,6 +468,7 @@ int main(int argc, char **argv)
     executed();
     inherited();
     vforked();
+    vforked_writing();
     clones();
     at_terminal();
     as_daemon();

@@ -1,11 +1,18 @@
 /*
- * tests/programs/numbers - numbers many|few|closing|overwriting DIR: descriptors by the thousand,
- * with almost no room, and programs that close what they do not know, or take its number.
+ * tests/programs/numbers - numbers many|few|closing|overwriting|racing DIR: descriptors by the
+ * thousand, with almost no room, and programs that close what they do not know, or take its number,
+ * also while another thread uses it.
  */
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,6 +166,48 @@ static void overwriting(void)
     say("free", flock(other, LOCK_SH | LOCK_NB));
 }
 
+/* ---- one thread puts something else at a number, which another one uses ---- */
+
+#define RACES 20000
+
+static _Atomic int number = -1;
+static _Atomic bool ended;
+
+static void *use_number(void *arg)
+{
+    while (!ended) {
+        struct pollfd p = {.fd = number, .events = POLLIN};
+
+        (void)!poll(&p, 1, 0);
+    }
+    return arg;
+}
+
+static void racing(void)
+{
+    int pipes[2], wrong = 0, refused = 0;
+    pthread_t user;
+    struct stat st;
+
+    if (pipe2(pipes, O_CLOEXEC) != 0 || pthread_create(&user, NULL, use_number, NULL) != 0)
+        die("thread");
+    for (int i = 0; i < RACES; i++) {
+        int fd = open_data();
+
+        number = fd;
+        if (i % 16)
+            sched_yield();
+        refused += dup2(pipes[0], fd) != fd;
+        wrong += fstat(fd, &st) != 0 || !S_ISFIFO(st.st_mode);
+        number = -1;
+        close(fd);
+    }
+    ended = true;
+    pthread_join(user, NULL);
+    say("not the pipe", wrong);
+    say("refused", refused);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -170,6 +219,8 @@ int main(int argc, char **argv)
         few();
     else if (strcmp(argv[1], "closing") == 0)
         closing();
+    else if (strcmp(argv[1], "racing") == 0)
+        racing();
     else
         overwriting();
     return 0;

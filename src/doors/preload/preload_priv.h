@@ -184,6 +184,9 @@ void fb_pl_mark_dir(int fd);
 void fb_pl_watch(int fd, struct fb_pl_file *f);
 /* One more descriptor of the same file. -1 lowest: exactly `to` (dup2). */
 int fb_pl_dup(int fd, int lowest, int to, bool cloexec);
+/* dup3(), after which `to` stands for `slot`: a reference is the slot's, or, on failure, still the
+ * caller's. Negative errno. */
+int fb_pl_dup_onto(int fd, int to, int flags, uint32_t slot);
 /* Before a descriptor is closed: forgets what it stood for, a file that is to be put when it has
  * been closed, or NULL. True: it is the library's own, and must stay. */
 bool fb_pl_closing(int fd, struct fb_pl_file **ret_file);
@@ -218,6 +221,9 @@ bool fb_pl_inherited(int fd, const struct fb_pl_file *f); /* by a new program: n
 int fb_pl_real_fd(struct fb_pl_file *f);
 /* The file itself, open beside the cached one as long as that is. Negative errno. */
 int fb_pl_shadow(struct fb_pl_file *f);
+/* While a slot is BUSY: a handler that closes its number would wait for itself. */
+uint64_t fb_pl_block_signals(void);
+void fb_pl_allow_signals(uint64_t before);
 void fb_pl_before_fork(void);
 void fb_pl_in_child(void);
 

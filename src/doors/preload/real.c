@@ -22,6 +22,19 @@
 #define COPY_STEP    (1u << 20)
 #define SIGSET_BYTES 8 /* of the kernel's */
 
+uint64_t fb_pl_block_signals(void)
+{
+    uint64_t all = ~0ULL, before = 0;
+
+    (void)fb_sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, SIGSET_BYTES);
+    return before;
+}
+
+void fb_pl_allow_signals(uint64_t before)
+{
+    (void)fb_sys(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, SIGSET_BYTES);
+}
+
 /* ---- the file itself ---- */
 
 static bool same_version(const struct fb_pl_file *f, int fd)
@@ -144,14 +157,13 @@ static void replace(struct fb_pl_file *f, int fd, int real)
 /* Every number that stands for the file. */
 static void replace_all(struct fb_pl_file *f, int real)
 {
-    uint64_t all = ~0ULL, before = 0;
     int high = atomic_load(&fb_pl_highest);
+    uint64_t before = fb_pl_block_signals();
 
-    (void)fb_sys(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, SIGSET_BYTES);
     for (int fd = 0; fd <= high; fd++)
         if (fb_pl_slot(fd) == fb_pl_place(f))
             replace(f, fd, real);
-    (void)fb_sys(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, SIGSET_BYTES);
+    fb_pl_allow_signals(before);
 }
 
 int fb_pl_go_real(struct fb_pl_file *f)

@@ -379,20 +379,90 @@ void fb_pl_watch(int fd, struct fb_pl_file *f)
         fb_pl_mark(fd, fb_pl_place(f));
 }
 
+/* ---- duplicates ---- */
+
+/* A number that stands for a file: whoever is making that real is waited for, and nobody begins to.
+ * The slot as it was; 0: it stands for none, or not any more. Signals are blocked. */
+static uint32_t claim(int fd)
+{
+    uint32_t slot = fb_pl_slot(fd);
+
+    for (unsigned tries = 0; slot != 0 && slot < FB_PL_OWN && tries < BUSY_TRIES; tries++) {
+        struct timespec nap = {.tv_nsec = BUSY_NAP_NS};
+
+        if (!(slot & FB_PL_BUSY) &&
+            atomic_compare_exchange_strong(&fb_pl_slots[fd], &slot, FB_PL_BUSY | slot))
+            return slot;
+        if (slot & FB_PL_BUSY)
+            (void)fb_sys(SYS_nanosleep, &nap, 0, 0, 0);
+        slot = fb_pl_slot(fd);
+    }
+    return 0;
+}
+
+/* Says whether the number has become what was wanted. */
+static bool settle_claim(int fd, uint32_t was, uint32_t slot)
+{
+    uint32_t busy = FB_PL_BUSY | was;
+
+    return was != 0 && atomic_compare_exchange_strong(&fb_pl_slots[fd], &busy, slot);
+}
+
+/* While another thread puts a file itself at the number `to` (real.c), nothing else may be put
+ * there, or it would be overwritten. */
+int fb_pl_dup_onto(int fd, int to, int flags, uint32_t slot)
+{
+    uint64_t before = 0;
+    bool ours = fb_pl_is_ours(to) && !fb_pl_vforked, settled;
+    uint32_t was = 0;
+    int got;
+
+    if (ours) {
+        before = fb_pl_block_signals();
+        was = claim(to);
+    }
+    got = fb_sys_dup3(fd, to, flags);
+    settled = settle_claim(to, was, got < 0 ? was : slot);
+    if (ours)
+        fb_pl_allow_signals(before);
+    if (got < 0)
+        return got;
+    if (settled)
+        fb_pl_put(file_of(was));
+    else if (slot != 0)
+        fb_pl_mark(got, slot);
+    else
+        fb_pl_fresh(got);
+    return got;
+}
+
+/* In the child of a vfork, or when the number was just made real, the kernel's is all there is. */
+static int dup_real(int fd, int lowest, int to, bool cloexec)
+{
+    int got;
+
+    if (lowest < 0)
+        return fb_pl_dup_onto(fd, to, cloexec ? O_CLOEXEC : 0, 0);
+    got = fb_sys_fcntl(fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
+    fb_pl_fresh(got);
+    return got;
+}
+
 int fb_pl_dup(int fd, int lowest, int to, bool cloexec)
 {
     struct fb_pl_file *f = fb_pl_get(fd);
     int got;
 
     if (!f)
-        return -EBADF;
-    if (lowest >= 0)
-        got = fb_sys_fcntl(fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
+        return dup_real(fd, lowest, to, cloexec);
+    if (lowest < 0)
+        got = fb_pl_dup_onto(fd, to, cloexec ? O_CLOEXEC : 0, fb_pl_place(f));
     else
-        got = fb_sys_dup3(fd, to, cloexec ? O_CLOEXEC : 0);
+        got = fb_sys_fcntl(fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, lowest);
     /* The reference is the new slot's. */
     if (got >= 0 && got < FB_PL_FDS) {
-        fb_pl_mark(got, fb_pl_place(f));
+        if (lowest >= 0)
+            fb_pl_mark(got, fb_pl_place(f));
         return got;
     }
     fb_pl_put(f);

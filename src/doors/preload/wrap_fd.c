@@ -135,8 +135,10 @@ FB_EXPORT int dup2(int fd, int to)
     if (fd == to)
         return FB_REAL(dup2)(fd, to);
     fb_pl_overwriting(to);
-    return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, false))
-                                          : passed(fd, FB_REAL(dup2)(fd, to));
+    if (fb_unlikely(fb_pl_is_ours(fd)))
+        return settle(fb_pl_dup(fd, -1, to, false));
+    return passed(fd, fb_unlikely(fb_pl_is_ours(to)) ? settle(fb_pl_dup_onto(fd, to, 0, 0))
+                                                     : FB_REAL(dup2)(fd, to));
 }
 
 FB_EXPORT int dup3(int fd, int to, int flags)
@@ -144,8 +146,10 @@ FB_EXPORT int dup3(int fd, int to, int flags)
     if (fd == to || (flags & ~O_CLOEXEC))
         return FB_REAL(dup3)(fd, to, flags);
     fb_pl_overwriting(to);
-    return fb_unlikely(fb_pl_is_ours(fd)) ? settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0))
-                                          : passed(fd, FB_REAL(dup3)(fd, to, flags));
+    if (fb_unlikely(fb_pl_is_ours(fd)))
+        return settle(fb_pl_dup(fd, -1, to, (flags & O_CLOEXEC) != 0));
+    return passed(fd, fb_unlikely(fb_pl_is_ours(to)) ? settle(fb_pl_dup_onto(fd, to, flags, 0))
+                                                     : FB_REAL(dup3)(fd, to, flags));
 }
 
 /* ---- fcntl ---- */
