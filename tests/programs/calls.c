@@ -15,7 +15,9 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -290,6 +292,62 @@ static void locking(void)
     close(b);
 }
 
+/* Whether this process has a lock on the file: another one asks, past the library. */
+static void held(const char *what, const char *path)
+{
+    int status = 0;
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+
+        _exit(syscall(SYS_fcntl, fd, F_GETLK, &lock) != 0 ? 2 : lock.l_type != F_UNLCK);
+    }
+    waitpid(pid, &status, 0);
+    say(what, WEXITSTATUS(status));
+}
+
+static void use_beside(const char *what, int fd, const char *path)
+{
+    char *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+    struct statfs fs;
+
+    say_bytes(what, p, 4096);
+    munmap(p, 4096);
+    held("mapped beside", path);
+    lseek(fd, 0, SEEK_HOLE);
+    held("looked for holes beside", path);
+    fstatfs(fd, &fs);
+    held("asked beside", path);
+    say_bytes("read", big, pread(fd, big, 100, 7));
+}
+
+/* Locks that go with any descriptor of the file that the process closes: with none that it does not
+ * know of. */
+static void process_locks(const char *name, int flags)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int before = open(name, O_RDONLY | O_CLOEXEC), fd = open(name, flags | O_CLOEXEC), after;
+
+    say("setlk", fcntl(fd, F_SETLK, &lock));
+    held("locked", name);
+    use_beside("opened before", before, name);
+    after = open(name, O_RDONLY | O_CLOEXEC);
+    use_beside("opened after", after, name);
+    say_bytes("read", big, read(fd, big, 100));
+    close(after);
+    held("closed one", name);
+    say("lockf", lockf(fd, F_TLOCK, 10));
+    held("locked", name);
+    close(fd);
+    held("closed", name);
+    say_bytes("read", big, read(before, big, 100));
+    close(before);
+}
+
 /* NOLINTBEGIN(bugprone-reserved-identifier) */
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
@@ -413,7 +471,7 @@ static void input(const char *dir)
 
 int main(int argc, char **argv)
 {
-    static char path[4096];
+    static char path[4096], other[4096];
 
     if (argc < 3)
         return 2;
@@ -430,6 +488,9 @@ int main(int argc, char **argv)
     } else {
         mapping();
         locking();
+        snprintf(other, sizeof other, "%s/sparse", argv[2]);
+        process_locks(data_path, O_RDONLY);
+        process_locks(other, O_RDWR);
         waiting();
         others(argv[2]);
         input(argv[2]);

@@ -7,6 +7,7 @@
  *     virtual.c   paths that stand for a bucket
  *     table.c     descriptors that stand for cached files
  *     real.c      cached files that become real ones
+ *     locks.c     files that the program locks
  *     wrap_*.c    what programs call: open, read, stat, stdio, processes, changes
  *
  * A cached file's descriptor is a real number with a placeholder behind it: a duplicate of one
@@ -229,6 +230,22 @@ void fb_pl_in_child(void);
 
 /* In the child of a vfork, which shares our memory, nothing is ours. */
 extern _Thread_local bool fb_pl_vforked;
+
+/* ---- locks.c ---- */
+
+extern _Atomic uint32_t fb_pl_locked_count; /* 0: this process has locked nothing */
+
+/* This process may have a lock on the file of that inode. */
+bool fb_pl_has_locked(uint64_t ino);
+/* Before the descriptor's file is locked by fcntl() or lockf(). The caller has no reference to it.
+ * Negative errno. */
+int fb_pl_before_lock(int fd);
+
+static inline bool fb_pl_is_locked(const struct fb_pl_file *f)
+{
+    return fb_unlikely(atomic_load_explicit(&fb_pl_locked_count, memory_order_relaxed) > 0) &&
+           fb_pl_has_locked(f->file.attr.ino);
+}
 
 /* ---- paths.c ---- */
 

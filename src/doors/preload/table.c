@@ -130,10 +130,22 @@ struct fb_pl_file *fb_pl_new(enum fb_pl_kind kind)
     return f;
 }
 
+/* One who was still reading when another thread locked the file leaves them open: closed, they
+ * would take the lock with them. */
+static void close_own(struct fb_pl_file *f)
+{
+    int shadow = atomic_load(&f->shadow), moved = fb_pl_moved(atomic_load(&f->offset));
+
+    if ((shadow < 0 && moved < 0) || fb_pl_is_locked(f))
+        return;
+    if (shadow >= 0)
+        fb_pl_disown(shadow);
+    if (moved >= 0)
+        fb_pl_disown(moved);
+}
+
 void fb_pl_put(struct fb_pl_file *f)
 {
-    int shadow, moved;
-
     if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (f->kind == FB_PL_WRITER) {
@@ -144,12 +156,7 @@ void fb_pl_put(struct fb_pl_file *f)
         fb_sys_munmap(f->window, FB_PL_WINDOW);
         atomic_fetch_sub(&fb_pl_windows, 1);
     }
-    shadow = atomic_load(&f->shadow);
-    if (shadow >= 0)
-        fb_pl_disown(shadow);
-    moved = fb_pl_moved(atomic_load(&f->offset));
-    if (moved >= 0)
-        fb_pl_disown(moved);
+    close_own(f);
     pool_give(f);
 }
 

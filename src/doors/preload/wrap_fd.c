@@ -154,45 +154,56 @@ FB_EXPORT int dup3(int fd, int to, int flags)
 
 /* ---- fcntl ---- */
 
-static int control_cached(struct fb_pl_file *f, int fd, int command, void *arg,
-                          int (*real)(int, int, ...))
+/* What is known of a cached file without the file itself; false: the kernel is to be asked. */
+static bool answer(struct fb_pl_file *f, int fd, int command, void *arg, int *ret)
 {
-    int value = (int)(intptr_t)arg, rc;
+    int value = (int)(intptr_t)arg;
 
     switch (command) {
     case F_GETFD: /* of the number, not of the file */
     case F_SETFD:
-        return real(fd, command, arg);
+        *ret = settle(fb_sys_fcntl(fd, command, value));
+        return true;
     case F_GETFL:
-        return (f->flags & ~O_NOCTTY) | KERNEL_LARGEFILE;
+        *ret = (f->flags & ~O_NOCTTY) | KERNEL_LARGEFILE;
+        return true;
     case F_SETFL:
-        if ((value & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)) == (f->flags & O_NOATIME)) {
-            f->flags = (f->flags & ~O_NONBLOCK) | (value & O_NONBLOCK);
-            return 0;
-        }
-        break;
+        if ((value & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME)) != (f->flags & O_NOATIME))
+            return false;
+        f->flags = (f->flags & ~O_NONBLOCK) | (value & O_NONBLOCK);
+        *ret = 0;
+        return true;
     default: /* locks, leases, owners ... */
-        break;
+        return false;
     }
-    rc = fb_pl_make_real(fd);
+}
+
+/* Nothing is held over the call itself: with the last reference a descriptor is closed, and with
+ * any descriptor of a file the locks on it go. */
+static int control_real(int fd, int command, void *arg, int (*real)(int, int, ...))
+{
+    int rc = command == F_SETLK || command == F_SETLKW ? fb_pl_before_lock(fd)
+             : fb_pl_is_ours(fd)                       ? fb_pl_make_real(fd)
+                                                       : 0;
+
     return rc < 0 ? fb_fail(-rc) : real(fd, command, arg);
 }
 
 static int control(int fd, int command, void *arg, int (*real)(int, int, ...))
 {
     struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
-    bool dups = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
-    int rc;
+    bool done = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+    int rc = -1;
 
-    if (f && dups && (int)(intptr_t)arg >= 0)
+    if (!done)
+        done = f && f->kind == FB_PL_CACHED && answer(f, fd, command, arg, &rc);
+    else if (f && (int)(intptr_t)arg >= 0)
         rc = settle(fb_pl_dup(fd, (int)(intptr_t)arg, -1, command == F_DUPFD_CLOEXEC));
-    else if (f && !dups && f->kind == FB_PL_CACHED)
-        rc = control_cached(f, fd, command, arg, real);
     else
-        rc = dups ? passed(fd, real(fd, command, arg)) : real(fd, command, arg);
+        rc = passed(fd, real(fd, command, arg));
     if (f)
         fb_pl_put(f);
-    return rc;
+    return done ? rc : control_real(fd, command, arg, real);
 }
 
 #define WRAP_FCNTL(name)                           \
@@ -300,8 +311,17 @@ WRAP_REAL(int, futimes, (int fd, const struct timeval t[2]), (fd, t))
 WRAP_REAL(int, fsetxattr, (int fd, const char *n, const void *v, size_t s, int flags),
           (fd, n, v, s, flags))
 WRAP_REAL(int, fremovexattr, (int fd, const char *n), (fd, n))
-WRAP_REAL(int, lockf, (int fd, int command, off_t bytes), (fd, command, bytes))
-WRAP_REAL(int, lockf64, (int fd, int command, off64_t bytes), (fd, command, bytes))
+
+#define WRAP_LOCKF(name, type)                                      \
+ FB_EXPORT int name(int fd, int command, type bytes)                \
+ {                                                                  \
+  int rc = fb_pl_before_lock(fd);                                   \
+                                                                    \
+  return rc < 0 ? fb_fail(-rc) : FB_REAL(name)(fd, command, bytes); \
+ }
+
+WRAP_LOCKF(lockf, off_t)
+WRAP_LOCKF(lockf64, off64_t)
 
 FB_EXPORT int ioctl(int fd, unsigned long request, ...)
 {

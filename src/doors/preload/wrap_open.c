@@ -87,7 +87,7 @@ static int open_cached(int dir, const char *path, int flags, const char *clean)
         fb_pl_put(f);
         return -1;
     }
-    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->path)) {
+    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->path) || fb_pl_is_locked(f)) {
         fb_pl_put(f);
         return -1;
     }
