@@ -8,11 +8,13 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -191,6 +193,125 @@ static void attributes(void)
     close(fd);
 }
 
+/* ---- attributes, by every call: each of a file that nobody has touched ---- */
+
+enum way {
+    FCHMOD,
+    FCHOWN,
+    FUTIMENS,
+    FUTIMES,
+    FSETXATTR,
+    FREMOVEXATTR,
+    LCHMOD,
+    FUTIMESAT,
+    FUTIMESAT_FD,
+    SETXATTR,
+    LSETXATTR,
+    REMOVEXATTR,
+    FCHOWNAT,
+    UTIMENSAT,
+    LINKAT,
+    WAYS
+};
+
+static int by_path(enum way way, const char *file)
+{
+    struct timeval then[2] = {{1000000000, 0}, {1000000000, 0}};
+
+    switch (way) {
+    case LCHMOD:
+        return lchmod(file, 0600);
+    case FUTIMESAT:
+        return futimesat(AT_FDCWD, file, then); /* NOLINT */
+    case SETXATTR:
+        return setxattr(file, "user.a", "x", 1, 0);
+    case LSETXATTR:
+        return lsetxattr(file, "user.a", "x", 1, 0);
+    default:
+        return removexattr(file, "user.b");
+    }
+}
+
+static int by_number(enum way way, int fd, const char *file)
+{
+    struct timeval then[2] = {{1000000000, 0}, {1000000000, 0}};
+    struct timespec when[2] = {{1000000000, 0}, {1000000000, 0}};
+
+    switch (way) {
+    case FCHMOD:
+        return fchmod(fd, 0600);
+    case FCHOWN:
+        return fchown(fd, getuid(), getgid());
+    case FUTIMENS:
+        return futimens(fd, when);
+    case FUTIMES:
+        return futimes(fd, then);
+    case FSETXATTR:
+        return fsetxattr(fd, "user.a", "x", 1, 0);
+    case FREMOVEXATTR:
+        return fremovexattr(fd, "user.b");
+    case FUTIMESAT_FD:
+        return futimesat(fd, NULL, then); /* NOLINT */
+    case FCHOWNAT:
+        return fchownat(fd, "", getuid(), getgid(), AT_EMPTY_PATH);
+    case UTIMENSAT:
+        return utimensat(fd, "", when, AT_EMPTY_PATH);
+    case LINKAT:
+        return linkat(fd, "", AT_FDCWD, path("attributes/linked"), AT_EMPTY_PATH);
+    default:
+        return by_path(way, file);
+    }
+}
+
+static bool is_same_time(const struct stat *a, const struct stat *b)
+{
+    return a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+/* What a path shows is looked at last: the library would learn from it. */
+static void every_attribute(void)
+{
+    for (int way = 0; way < WAYS; way++) {
+        struct stat before = {0}, after = {0}, there = {0};
+        char name[64];
+        int fd;
+
+        snprintf(name, sizeof name, "attributes/%d", way);
+        show("as it was", name);
+        fd = open(path(name), O_RDONLY | O_CLOEXEC);
+        fstat(fd, &before);
+        printf("%d ", way);
+        say("changed", by_number(way, fd, path(name)));
+        close(fd);
+        fd = open(path(name), O_RDONLY | O_CLOEXEC);
+        fstat(fd, &after);
+        close(fd);
+        stat(path(name), &there);
+        say("seen", is_same_time(&after, &there));
+        say("moved on", !is_same_time(&before, &there));
+        printf("%o %ld %ld\n", after.st_mode, after.st_size, (long)after.st_nlink);
+    }
+}
+
+static void without_names(void)
+{
+    struct {
+        struct file_handle head;
+        unsigned char bytes[MAX_HANDLE_SZ];
+    } by_fd = {.head.handle_bytes = MAX_HANDLE_SZ}, by_name = {.head.handle_bytes = MAX_HANDLE_SZ};
+
+    int fd = open(path("attributes/15"), O_RDONLY | O_CLOEXEC), mount;
+
+    say("faccessat", faccessat(fd, "", R_OK, AT_EMPTY_PATH));
+    say("faccessat, to run", faccessat(fd, "", X_OK, AT_EMPTY_PATH));
+    close(fd);
+    fd = open(path("attributes/15"), O_RDONLY | O_CLOEXEC);
+    say("handle", name_to_handle_at(fd, "", &by_fd.head, &mount, AT_EMPTY_PATH));
+    name_to_handle_at(AT_FDCWD, path("attributes/15"), &by_name.head, &mount, 0);
+    say("the same", memcmp(&by_fd, &by_name, sizeof by_fd) == 0);
+    close(fd);
+}
+
 static void directories(void)
 {
     show("as it was", "one/x");
@@ -337,6 +458,8 @@ int main(int argc, char **argv)
     names();
     odd_names();
     attributes();
+    every_attribute();
+    without_names();
     directories();
     by_descriptor();
     removed();

@@ -214,6 +214,17 @@ static inline int fb_pl_moved(int64_t offset)
 int fb_pl_go_real(struct fb_pl_file *f);
 /* The same for a descriptor that may be cached, or not: 0, or negative errno. */
 int fb_pl_make_real(int fd);
+
+/* True: a call that needs the file itself may go on; false: errno says why not. */
+static inline bool fb_pl_real_now(int fd)
+{
+    int rc = fb_unlikely(fb_pl_is_ours(fd)) ? fb_pl_make_real(fd) : 0;
+
+    if (rc < 0)
+        errno = -rc;
+    return rc == 0;
+}
+
 /* Those that fn wants. */
 void fb_pl_make_real_if(bool (*wanted)(int fd, const struct fb_pl_file *f));
 bool fb_pl_any(int fd, const struct fb_pl_file *f);
@@ -332,6 +343,17 @@ int fb_pl_open_there(const char *path, int flags);
 int fb_pl_open(int dir, const char *path, int flags);
 /* After a real open: takes note of writers and directories. Returns fd. */
 int fb_pl_opened_real(int fd, int dir, const char *path, int flags);
+
+/* ---- wrap_change.c ---- */
+
+/* The attributes of what is open have been changed. */
+void fb_pl_changed_fd(int fd);
+
+/* With AT_EMPTY_PATH: the call is about the descriptor itself. */
+static inline bool fb_pl_names_fd(const char *path, int flags)
+{
+    return (flags & AT_EMPTY_PATH) != 0 && (!path || path[0] == '\0');
+}
 
 /* ---- wrap_stdio.c ---- */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
 
@@ -29,6 +30,16 @@ static void changed(int dir, const char *path)
     }
     if (fb_pl_exact(dir, path, exact) && strcmp(exact, clean) != 0)
         fb_client_forget(&fb_pl_client, exact);
+    errno = saved;
+}
+
+void fb_pl_changed_fd(int fd)
+{
+    char path[FB_CLIENT_FILE_PATH];
+    int saved = errno;
+
+    if (fd >= 0 && !fb_pl_vforked && fb_pl_path_of(fd, path))
+        fb_client_forget(&fb_pl_client, path);
     errno = saved;
 }
 
@@ -135,45 +146,78 @@ WRAP_REMOVE(rmdir, (const char *p), (p), AT_FDCWD, p, true)
 WRAP_CHANGE(truncate, (const char *p, off_t n), (p, n), AT_FDCWD, p)
 WRAP_CHANGE(truncate64, (const char *p, off64_t n), (p, n), AT_FDCWD, p)
 WRAP_CHANGE(chmod, (const char *p, mode_t m), (p, m), AT_FDCWD, p)
-WRAP_CHANGE(fchmodat, (int d, const char *p, mode_t m, int f), (d, p, m, f), d, p)
 WRAP_CHANGE(chown, (const char *p, uid_t u, gid_t g), (p, u, g), AT_FDCWD, p)
-WRAP_CHANGE(fchownat, (int d, const char *p, uid_t u, gid_t g, int f), (d, p, u, g, f), d, p)
 WRAP_CHANGE(utime, (const char *p, const struct utimbuf *t), (p, t), AT_FDCWD, p)
 WRAP_CHANGE(utimes, (const char *p, const struct timeval t[2]), (p, t), AT_FDCWD, p)
-WRAP_CHANGE(utimensat, (int d, const char *p, const struct timespec t[2], int f), (d, p, t, f), d,
-            p)
 WRAP_CHANGE(lchown, (const char *p, uid_t u, gid_t g), (p, u, g), AT_FDCWD, p)
 WRAP_CHANGE(lutimes, (const char *p, const struct timeval t[2]), (p, t), AT_FDCWD, p)
+WRAP_CHANGE(lchmod, (const char *p, mode_t m), (p, m), AT_FDCWD, p)
+WRAP_CHANGE(setxattr, (const char *p, const char *n, const void *v, size_t s, int f),
+            (p, n, v, s, f), AT_FDCWD, p)
+WRAP_CHANGE(lsetxattr, (const char *p, const char *n, const void *v, size_t s, int f),
+            (p, n, v, s, f), AT_FDCWD, p)
+WRAP_CHANGE(removexattr, (const char *p, const char *n), (p, n), AT_FDCWD, p)
+WRAP_CHANGE(lremovexattr, (const char *p, const char *n), (p, n), AT_FDCWD, p)
 WRAP_CHANGE(symlinkat, (const char *o, int d, const char *p), (o, d, p), d, p)
 WRAP_CHANGE(symlink, (const char *o, const char *p), (o, p), AT_FDCWD, p)
 
-/* Two paths; `told` is what the cache is told. */
-#define WRAP_TWO(name, params, args, from_dir, from, to_dir, to, told) \
- FB_EXPORT int name params                                             \
- {                                                                     \
-  struct fb_pl_way way, other;                                         \
-  int rc;                                                              \
-                                                                       \
-  from = fb_pl_go(&way, from_dir, from);                               \
-  to = fb_pl_go(&other, to_dir, to);                                   \
-  rc = FB_REAL(name) args;                                             \
-  if (rc < 0)                                                          \
-   fb_pl_failed(way.root ? &way : &other);                             \
-  told(from_dir, from, to_dir, to);                                    \
-  return rc;                                                           \
+/* Of a path, or of a descriptor itself. */
+#define WRAP_CHANGE_AT(name, params, args, dir, path, flags) \
+ FB_EXPORT int name params                                   \
+ {                                                           \
+  struct fb_pl_way way;                                      \
+  bool of_fd = fb_pl_names_fd(path, flags);                  \
+  int rc;                                                    \
+                                                             \
+  if (of_fd && !fb_pl_real_now(dir))                         \
+   return -1;                                                \
+  path = fb_pl_go(&way, dir, path);                          \
+  rc = (int)fb_pl_end(&way, FB_REAL(name) args);             \
+  if (of_fd)                                                 \
+   fb_pl_changed_fd(dir);                                    \
+  else                                                       \
+   changed(dir, path);                                       \
+  return rc;                                                 \
+ }
+
+WRAP_CHANGE_AT(fchmodat, (int d, const char *p, mode_t m, int f), (d, p, m, f), d, p, f)
+WRAP_CHANGE_AT(fchownat, (int d, const char *p, uid_t u, gid_t g, int f), (d, p, u, g, f), d, p, f)
+WRAP_CHANGE_AT(utimensat, (int d, const char *p, const struct timespec t[2], int f), (d, p, t, f),
+               d, p, f)
+WRAP_CHANGE_AT(futimesat, (int d, const char *p, const struct timeval t[2]), (d, p, t), d, p,
+               p ? 0 : AT_EMPTY_PATH)
+
+/* Two paths; `told` is what the cache is told, `ready` whether the call may be made. */
+#define WRAP_TWO(name, params, args, from_dir, from, to_dir, to, told, ready) \
+ FB_EXPORT int name params                                                    \
+ {                                                                            \
+  struct fb_pl_way way, other;                                                \
+  int rc;                                                                     \
+                                                                              \
+  if (!(ready))                                                               \
+   return -1;                                                                 \
+  from = fb_pl_go(&way, from_dir, from);                                      \
+  to = fb_pl_go(&other, to_dir, to);                                          \
+  rc = FB_REAL(name) args;                                                    \
+  if (rc < 0)                                                                 \
+   fb_pl_failed(way.root ? &way : &other);                                    \
+  told(from_dir, from, to_dir, to);                                           \
+  return rc;                                                                  \
  }
 
 static void linked(int from_dir, const char *from, int to_dir, const char *to)
 {
+    if (from && from[0] == '\0')
+        fb_pl_changed_fd(from_dir);
     changed(from_dir, from);
     changed(to_dir, to);
 }
 
-WRAP_TWO(link, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, linked)
+WRAP_TWO(link, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, linked, true)
 WRAP_TWO(linkat, (int fd, const char *f, int td, const char *t, int flags), (fd, f, td, t, flags),
-         fd, f, td, t, linked)
-WRAP_TWO(rename, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, moved)
+         fd, f, td, t, linked, !fb_pl_names_fd(f, flags) || fb_pl_real_now(fd))
+WRAP_TWO(rename, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, moved, true)
 WRAP_TWO(renameat, (int fd, const char *f, int td, const char *t), (fd, f, td, t), fd, f, td, t,
-         moved)
+         moved, true)
 WRAP_TWO(renameat2, (int fd, const char *f, int td, const char *t, unsigned flags),
-         (fd, f, td, t, flags), fd, f, td, t, moved)
+         (fd, f, td, t, flags), fd, f, td, t, moved, true)

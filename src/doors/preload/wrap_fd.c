@@ -15,6 +15,8 @@
 #include <sys/statvfs.h>
 #include <sys/time.h>
 #include <sys/xattr.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "doors/preload/preload_priv.h"
 
@@ -231,6 +233,21 @@ FB_EXPORT int isatty(int fd)
     return 0;
 }
 
+FB_EXPORT int tcgetattr(int fd, struct termios *ret)
+{
+    return is_cached(fd) ? fb_fail(ENOTTY) : FB_REAL(tcgetattr)(fd, ret);
+}
+
+/* Not open for writing. */
+#define WRAP_FTRUNCATE(name, type)                                  \
+ FB_EXPORT int name(int fd, type size)                              \
+ {                                                                  \
+  return is_cached(fd) ? fb_fail(EINVAL) : FB_REAL(name)(fd, size); \
+ }
+
+WRAP_FTRUNCATE(ftruncate, off_t)
+WRAP_FTRUNCATE(ftruncate64, off64_t)
+
 #define WRAP_ADVICE(name)                                          \
  FB_EXPORT int name(int fd, off_t at, off_t bytes, int advice)     \
  {                                                                 \
@@ -285,32 +302,34 @@ WRAP_BESIDE(long, fpathconf, (int fd, int name), (fd, name))
 
 /* ---- what needs the file itself ---- */
 
-/* True: the call may go on; false: errno says why not. */
-static bool real_now(int fd)
-{
-    int rc = fb_unlikely(fb_pl_is_ours(fd)) ? fb_pl_make_real(fd) : 0;
-
-    if (rc < 0)
-        errno = -rc;
-    return rc == 0;
-}
-
-#define WRAP_REAL(type, name, params, args)      \
- FB_EXPORT type name params                      \
- {                                               \
-  return real_now(fd) ? FB_REAL(name) args : -1; \
+#define WRAP_REAL(type, name, params, args)            \
+ FB_EXPORT type name params                            \
+ {                                                     \
+  return fb_pl_real_now(fd) ? FB_REAL(name) args : -1; \
  }
 
 WRAP_REAL(int, fsync, (int fd), (fd))
 WRAP_REAL(int, fdatasync, (int fd), (fd))
 WRAP_REAL(int, syncfs, (int fd), (fd))
-WRAP_REAL(int, fchmod, (int fd, mode_t mode), (fd, mode))
-WRAP_REAL(int, fchown, (int fd, uid_t uid, gid_t gid), (fd, uid, gid))
-WRAP_REAL(int, futimens, (int fd, const struct timespec t[2]), (fd, t))
-WRAP_REAL(int, futimes, (int fd, const struct timeval t[2]), (fd, t))
-WRAP_REAL(int, fsetxattr, (int fd, const char *n, const void *v, size_t s, int flags),
-          (fd, n, v, s, flags))
-WRAP_REAL(int, fremovexattr, (int fd, const char *n), (fd, n))
+
+/* The same, and whoever opens the path next is to see it: no writer's close() tells of it. */
+#define WRAP_ATTRIBUTE(name, params, args)               \
+ FB_EXPORT int name params                               \
+ {                                                       \
+  int rc = fb_pl_real_now(fd) ? FB_REAL(name) args : -1; \
+                                                         \
+  if (rc == 0)                                           \
+   fb_pl_changed_fd(fd);                                 \
+  return rc;                                             \
+ }
+
+WRAP_ATTRIBUTE(fchmod, (int fd, mode_t mode), (fd, mode))
+WRAP_ATTRIBUTE(fchown, (int fd, uid_t uid, gid_t gid), (fd, uid, gid))
+WRAP_ATTRIBUTE(futimens, (int fd, const struct timespec t[2]), (fd, t))
+WRAP_ATTRIBUTE(futimes, (int fd, const struct timeval t[2]), (fd, t))
+WRAP_ATTRIBUTE(fsetxattr, (int fd, const char *n, const void *v, size_t s, int flags),
+               (fd, n, v, s, flags))
+WRAP_ATTRIBUTE(fremovexattr, (int fd, const char *n), (fd, n))
 
 #define WRAP_LOCKF(name, type)                                      \
  FB_EXPORT int name(int fd, int command, type bytes)                \
@@ -339,7 +358,7 @@ FB_EXPORT int ioctl(int fd, unsigned long request, ...)
     /* cp tries this first, and knows what to do when it cannot be. */
     if (request == FICLONE && is_cached((int)(intptr_t)arg))
         return fb_fail(EOPNOTSUPP);
-    return real_now(fd) ? FB_REAL(ioctl)(fd, request, arg) : -1;
+    return fb_pl_real_now(fd) ? FB_REAL(ioctl)(fd, request, arg) : -1;
 }
 
 /* ---- waiting ---- */
@@ -347,7 +366,7 @@ FB_EXPORT int ioctl(int fd, unsigned long request, ...)
 FB_EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout)
 {
     for (nfds_t i = 0; i < count; i++)
-        (void)real_now(fds[i].fd);
+        (void)fb_pl_real_now(fds[i].fd);
     return FB_REAL(poll)(fds, count, timeout);
 }
 
@@ -366,7 +385,7 @@ FB_EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *tim
                     const sigset_t *mask)
 {
     for (nfds_t i = 0; i < count; i++)
-        (void)real_now(fds[i].fd);
+        (void)fb_pl_real_now(fds[i].fd);
     return FB_REAL(ppoll)(fds, count, timeout, mask);
 }
 
@@ -381,7 +400,7 @@ static void real_set(int count, const fd_set *set)
 {
     for (int fd = 0; set && fd < count && fd < FD_SETSIZE; fd++)
         if (fb_unlikely(fb_pl_is_ours(fd)) && FD_ISSET(fd, set))
-            (void)real_now(fd);
+            (void)fb_pl_real_now(fd);
 }
 
 FB_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
@@ -401,15 +420,15 @@ FB_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *except,
 
 FB_EXPORT int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
 {
-    return real_now(fd) ? FB_REAL(epoll_ctl)(epoll, op, fd, event) : -1;
+    return fb_pl_real_now(fd) ? FB_REAL(epoll_ctl)(epoll, op, fd, event) : -1;
 }
 
 /* ---- by other threads of libc ---- */
 
-#define WRAP_AIO(name, type)                                \
- FB_EXPORT int name(type *cb)                               \
- {                                                          \
-  return real_now(cb->aio_fildes) ? FB_REAL(name)(cb) : -1; \
+#define WRAP_AIO(name, type)                                      \
+ FB_EXPORT int name(type *cb)                                     \
+ {                                                                \
+  return fb_pl_real_now(cb->aio_fildes) ? FB_REAL(name)(cb) : -1; \
  }
 
 WRAP_AIO(aio_read, struct aiocb)
@@ -420,7 +439,7 @@ WRAP_AIO(aio_read64, struct aiocb64)
  {                                                                                            \
   for (int i = 0; i < n; i++)                                                                 \
    if (list[i])                                                                               \
-    (void)real_now(list[i]->aio_fildes);                                                      \
+    (void)fb_pl_real_now(list[i]->aio_fildes);                                                \
   return FB_REAL(name)(mode, list, n, e);                                                     \
  }
 
@@ -438,7 +457,7 @@ static void real_in_message(const struct msghdr *msg)
             int fd;
 
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            (void)real_now(fd);
+            (void)fb_pl_real_now(fd);
         }
     }
 }

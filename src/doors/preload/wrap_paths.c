@@ -25,7 +25,6 @@
 WRAP_PATH(int, access, (const char *p, int mode), (p, mode), AT_FDCWD, p)
 WRAP_PATH(int, eaccess, (const char *p, int mode), (p, mode), AT_FDCWD, p)
 WRAP_PATH(int, euidaccess, (const char *p, int mode), (p, mode), AT_FDCWD, p)
-WRAP_PATH(int, faccessat, (int d, const char *p, int mode, int flags), (d, p, mode, flags), d, p)
 WRAP_PATH(int, statfs, (const char *p, struct statfs *s), (p, s), AT_FDCWD, p)
 WRAP_PATH(int, statfs64, (const char *p, struct statfs64 *s), (p, s), AT_FDCWD, p)
 WRAP_PATH(int, statvfs, (const char *restrict p, struct statvfs *restrict s), (p, s), AT_FDCWD, p)
@@ -40,6 +39,24 @@ WRAP_PATH(ssize_t, listxattr, (const char *p, char *list, size_t s), (p, list, s
 WRAP_PATH(ssize_t, llistxattr, (const char *p, char *list, size_t s), (p, list, s), AT_FDCWD, p)
 WRAP_PATH(int, inotify_add_watch, (int fd, const char *p, uint32_t mask), (fd, p, mask), AT_FDCWD,
           p)
+
+/* Of a path, or of a descriptor itself. */
+#define WRAP_PATH_AT(name, params, args, dir, path, flags) \
+ FB_EXPORT int name params                                 \
+ {                                                         \
+  struct fb_pl_way way;                                    \
+                                                           \
+  if (fb_pl_names_fd(path, flags) && !fb_pl_real_now(dir)) \
+   return -1;                                              \
+  path = fb_pl_go(&way, dir, path);                        \
+  return (int)fb_pl_end(&way, FB_REAL(name) args);         \
+ }
+
+WRAP_PATH_AT(faccessat, (int d, const char *p, int mode, int flags), (d, p, mode, flags), d, p,
+             flags)
+WRAP_PATH_AT(name_to_handle_at,
+             (int d, const char *p, struct file_handle *h, int *mount, int flags),
+             (d, p, h, mount, flags), d, p, flags)
 
 typedef int filter(const struct dirent *);
 typedef int order(const struct dirent **, const struct dirent **);
@@ -74,11 +91,3 @@ WRAP_PATH(int, mkfifo, (const char *p, mode_t mode), (p, mode), AT_FDCWD, p)
 WRAP_PATH(int, mkfifoat, (int d, const char *p, mode_t mode), (d, p, mode), d, p)
 WRAP_PATH(int, mknod, (const char *p, mode_t mode, dev_t dev), (p, mode, dev), AT_FDCWD, p)
 WRAP_PATH(int, mknodat, (int d, const char *p, mode_t mode, dev_t dev), (d, p, mode, dev), d, p)
-WRAP_PATH(int, lchmod, (const char *p, mode_t mode), (p, mode), AT_FDCWD, p)
-WRAP_PATH(int, futimesat, (int d, const char *p, const struct timeval t[2]), (d, p, t), d, p)
-WRAP_PATH(int, setxattr, (const char *p, const char *n, const void *v, size_t s, int flags),
-          (p, n, v, s, flags), AT_FDCWD, p)
-WRAP_PATH(int, lsetxattr, (const char *p, const char *n, const void *v, size_t s, int flags),
-          (p, n, v, s, flags), AT_FDCWD, p)
-WRAP_PATH(int, removexattr, (const char *p, const char *n), (p, n), AT_FDCWD, p)
-WRAP_PATH(int, lremovexattr, (const char *p, const char *n), (p, n), AT_FDCWD, p)

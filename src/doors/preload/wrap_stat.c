@@ -146,21 +146,16 @@ WRAP_XSTAT(__lxstat64, struct stat64)
 
 /* ---- at a directory, or by descriptor ---- */
 
-static bool names_fd(const char *path, int flags)
-{
-    return (flags & AT_EMPTY_PATH) != 0 && (!path || path[0] == '\0');
-}
-
-#define STATAT_BODY(dir, st, real)                                   \
- struct fb_pl_way way;                                               \
- int rc;                                                             \
-                                                                     \
- if (names_fd(path, flags) && stat_cached(dir, (struct stat *)(st))) \
-  return 0;                                                          \
- path = fb_pl_go(&way, dir, path);                                   \
- rc = (int)fb_pl_end(&way, real);                                    \
- if (rc == 0)                                                        \
-  compare_stat(dir, path, (const struct stat *)(st));                \
+#define STATAT_BODY(dir, st, real)                                         \
+ struct fb_pl_way way;                                                     \
+ int rc;                                                                   \
+                                                                           \
+ if (fb_pl_names_fd(path, flags) && stat_cached(dir, (struct stat *)(st))) \
+  return 0;                                                                \
+ path = fb_pl_go(&way, dir, path);                                         \
+ rc = (int)fb_pl_end(&way, real);                                          \
+ if (rc == 0)                                                              \
+  compare_stat(dir, path, (const struct stat *)(st));                      \
  return rc;
 
 #define WRAP_STATAT(name, type)                                                       \
@@ -233,7 +228,7 @@ FB_EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask
     struct stat st;
     int rc;
 
-    if (names_fd(path, flags) && stat_cached(dir, &st)) {
+    if (fb_pl_names_fd(path, flags) && stat_cached(dir, &st)) {
         fill_statx(&st, ret);
         return 0;
     }
