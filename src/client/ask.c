@@ -163,13 +163,18 @@ bool fb_client_owns(struct fb_client *client, int fd)
 
     if (fb_likely(low == 0 || (uint32_t)fd < low))
         return false;
+    /* Acquire: its mark was there before it. */
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
-        if (atomic_load_explicit(&client->connections[i].fd, memory_order_relaxed) == fd)
+        if (atomic_load_explicit(&client->connections[i].fd, memory_order_acquire) == fd)
+            return is_still(fd, client->connections[i].mark);
+    for (uint32_t i = 0; i < session_end(client); i++) {
+        const struct fb_session *s = &client->sessions[i];
+
+        if (atomic_load_explicit(&s->anchor.fd, memory_order_acquire) == fd)
+            return is_still(fd, s->anchor.mark);
+        if (is_of_medium(&s->medium, fd))
             return true;
-    for (uint32_t i = 0; i < session_end(client); i++)
-        if (atomic_load_explicit(&client->sessions[i].anchor.fd, memory_order_relaxed) == fd ||
-            is_of_medium(&client->sessions[i].medium, fd))
-            return true;
+    }
     return false;
 }
 

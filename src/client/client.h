@@ -69,12 +69,12 @@ struct fb_session {
      * credits and is used for nothing else, so that nothing that goes wrong elsewhere closes it. */
     struct fb_client_anchor {
         _Atomic int fd; /* -1: none, nor is one whose mark is 0 */
-        uint64_t mark;
+        _Atomic uint64_t mark;
         int64_t retry_ns; /* no question for credits before that */
         bool asked;       /* the answer, or the rest of it, is still to come */
         size_t got;
         struct fb_client_reply reply;
-    } anchor; /* all but fd: whoever has set pins.asking */
+    } anchor; /* all but fd and mark: whoever has set pins.asking */
 
     /* The NVMe tier; its descriptors are of files that can be read at any place. */
     struct fb_client_medium {
@@ -95,7 +95,7 @@ struct fb_session {
 struct fb_client_connection {
     _Atomic int state;
     _Atomic int fd;
-    uint64_t mark; /* of the socket: is it still ours? */
+    _Atomic uint64_t mark; /* of the socket: is it still ours? */
 };
 
 enum fb_untold {
@@ -211,8 +211,8 @@ void fb_client_writes(struct fb_client *client, const char *path);
 
 /* ---- paths (path.c) ---- */
 
-/* Appends `path` to the clean directory in `to`. False: too long, a slash at its end, or `..` after
- * a name, which only the kernel can follow. */
+/* Appends `path` to the clean directory in `to`. False: too long, a slash or `.` at its end, or `..`
+ * after a name, which only the kernel can follow. */
 FB_MUST_CHECK bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path);
 /* The absolute, clean path of a file's name: itself, when it is one, or in `room`. NULL: only the
  * kernel can tell, see below. */

@@ -85,6 +85,8 @@ bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path)
         } else if (at - len > 2 || to[len + 1] != '.') {
             len = at;
             named = true;
+        } else if (named && *path == '\0') {
+            return false; /* and so does a dot */
         }
     }
     to[len] = '\0';

@@ -26,6 +26,8 @@ static bool append(char to[FB_CLIENT_FILE_PATH], const char *path)
         return false;
     memcpy(names, path, len + 1);
     while ((name = strsep(&rest, "/"))) {
+        if (!rest && named && strcmp(name, ".") == 0)
+            return false;
         if (name[0] == '\0' || strcmp(name, ".") == 0)
             continue;
         if (strcmp(name, "..") == 0) {
@@ -106,6 +108,7 @@ static void test_clean(void **state)
     assert_string_equal(room, "/data/.hidden/sample.bin");
     assert_null(fb_client_clean("/data/class01/../sample.bin", room));
     assert_null(fb_client_clean("/data/class01/", room));
+    assert_null(fb_client_clean("/data/class01/.", room));
     assert_null(fb_client_clean("/", room));
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(want, sizeof want, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, "class01/sample.bin");

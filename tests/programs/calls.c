@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "transcript.h"
@@ -147,6 +148,8 @@ static void flags(void)
     say("fadvise", posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
     say("readahead", readahead(fd, 0, 4096));
     say("write", write(fd, "x", 1));
+    say("ftruncate", ftruncate(fd, 0));
+    say("tcgetattr", tcgetattr(fd, &(struct termios){0}));
     say("openat below it", openat(fd, "x", O_RDONLY));
     say("fchdir", fchdir(fd));
     close(fd);

@@ -164,6 +164,18 @@ static void overwriting(void)
     say_bytes("read", buffer, read(fd, buffer, 1000));
     close(fd);
     say("free", flock(other, LOCK_SH | LOCK_NB));
+    close(other);
+    /* Whatever stood there, it is the program's now. */
+    for (int n = 3; n < 1024; n++)
+        if (dup2(0, n) != n)
+            die("dup2");
+    for (int n = 1023; n >= 3; n--)
+        if (close(n) != 0)
+            die("close");
+    say("closed", fcntl(900, F_GETFD));
+    fd = open_data();
+    say_bytes("read", buffer, read(fd, buffer, 1000));
+    close(fd);
 }
 
 /* ---- one thread puts something else at a number, which another one uses ---- */
