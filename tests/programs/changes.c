@@ -146,6 +146,66 @@ static void names(void)
     show("gone", "sub/h");
 }
 
+/* ---- a file that is written gets another name ---- */
+
+static void write_on(const char *what, int fd, const char *name)
+{
+    show(what, name);
+    say("write", write(fd, "more", 4));
+    show("written on", name);
+    say("ftruncate", ftruncate(fd, 10));
+    show("cut", name);
+    close(fd);
+    show("closed", name);
+}
+
+static int make_without_name(const char *name, int flags)
+{
+    int fd = open(root, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+    bool empty = (flags & AT_EMPTY_PATH) != 0;
+    char proc[64];
+
+    say_ok("without a name", fd);
+    say("write", write(fd, "something", 9));
+    snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
+    say("linkat", linkat(empty ? fd : AT_FDCWD, empty ? "" : proc, AT_FDCWD, path(name), flags));
+    return fd;
+}
+
+/* All of them get their names first, and are old enough to be kept when they are looked at. */
+static void renamed(void)
+{
+    int one = open(path("l"), O_RDWR | O_CLOEXEC), two = dup(one), dir, other, tmp1, tmp2;
+
+    say("rename", rename(path("l"), path("l2")));
+    dir = open(path("moving/m"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    say("rename", rename(path("moving"), path("has-moved")));
+    other = open(path("m"), O_RDWR | O_APPEND | O_CLOEXEC);
+    say("exchange", renameat2(AT_FDCWD, path("m"), AT_FDCWD, path("n"), RENAME_EXCHANGE));
+    tmp1 = make_without_name("tmp1", AT_SYMLINK_FOLLOW);
+    tmp2 = make_without_name("tmp2", AT_EMPTY_PATH);
+    nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 100000000}, NULL);
+
+    write_on("renamed", two, "l2");
+    show("gone", "l");
+    say("write", write(one, "by the other", 12));
+    show("written on", "l2");
+    close(one);
+    write_on("its directory is renamed", dir, "has-moved/m");
+    show("the other", "m");
+    write_on("exchanged", other, "n");
+    write_on("linked", tmp1, "tmp1");
+    write_on("linked", tmp2, "tmp2");
+
+    one = open(path("n"), O_RDWR | O_CLOEXEC);
+    put("n2", O_WRONLY | O_CREAT, "in its place");
+    say("rename", rename(path("n2"), path("n")));
+    say("write", write(one, "nowhere", 7));
+    show("in its place", "n");
+    close(one);
+    show("in its place", "n");
+}
+
 /* Names that begin elsewhere, and end in the data set. */
 static void odd_names(void)
 {
@@ -456,6 +516,7 @@ int main(int argc, char **argv)
     writing();
     mapped();
     names();
+    renamed();
     odd_names();
     attributes();
     every_attribute();

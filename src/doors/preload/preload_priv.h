@@ -183,6 +183,8 @@ void fb_pl_mark(int fd, uint32_t slot);
 void fb_pl_mark_dir(int fd);
 /* A real descriptor whose writes are to be noticed. */
 void fb_pl_watch(int fd, struct fb_pl_file *f);
+/* The same in the place of another one that is watched there, if it still is. */
+void fb_pl_watch_instead(int fd, struct fb_pl_file *was, struct fb_pl_file *f);
 /* One more descriptor of the same file. -1 lowest: exactly `to` (dup2). */
 int fb_pl_dup(int fd, int lowest, int to, bool cloexec);
 /* dup3(), after which `to` stands for `slot`: a reference is the slot's, or, on failure, still the
@@ -343,6 +345,11 @@ int fb_pl_open_there(const char *path, int flags);
 int fb_pl_open(int dir, const char *path, int flags);
 /* After a real open: takes note of writers and directories. Returns fd. */
 int fb_pl_opened_real(int fd, int dir, const char *path, int flags);
+
+/* Something has got another name, perhaps what this program has open for writing: that is written
+ * to by its new name from now on. `to`, not NULL: what was linked, and where; it may have had no
+ * name before. */
+void fb_pl_writers_moved(const char *to, const struct stat *st);
 
 /* ---- wrap_change.c ---- */
 

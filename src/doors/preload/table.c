@@ -386,6 +386,13 @@ void fb_pl_watch(int fd, struct fb_pl_file *f)
         fb_pl_mark(fd, fb_pl_place(f));
 }
 
+void fb_pl_watch_instead(int fd, struct fb_pl_file *was, struct fb_pl_file *f)
+{
+    uint32_t slot = fb_pl_place(was);
+
+    fb_pl_put(atomic_compare_exchange_strong(&fb_pl_slots[fd], &slot, fb_pl_place(f)) ? was : f);
+}
+
 /* ---- duplicates ---- */
 
 /* A number that stands for a file: whoever is making that real is waited for, and nobody begins to.

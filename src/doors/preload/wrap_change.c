@@ -111,6 +111,7 @@ static void moved(int from_dir, const char *from, int to_dir, const char *to)
         return;
     changed(from_dir, from);
     changed(to_dir, to);
+    fb_pl_writers_moved(NULL, NULL);
     if (fb_sys_fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
         if (fb_pl_exact_name(from_dir, from, exact))
             forget_below(exact);
@@ -207,10 +208,20 @@ WRAP_CHANGE_AT(futimesat, (int d, const char *p, const struct timeval t[2]), (d,
 
 static void linked(int from_dir, const char *from, int to_dir, const char *to)
 {
+    char exact[FB_CLIENT_FILE_PATH];
+    int saved = errno;
+    struct stat st;
+
+    if (fb_pl_vforked || !fb_pl_on())
+        return;
     if (from && from[0] == '\0')
         fb_pl_changed_fd(from_dir);
     changed(from_dir, from);
     changed(to_dir, to);
+    if (atomic_load(&fb_pl_writers) > 0 && to && fb_pl_exact_name(to_dir, to, exact) &&
+        fb_sys_fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        fb_pl_writers_moved(exact, &st);
+    errno = saved;
 }
 
 WRAP_TWO(link, (const char *f, const char *t), (f, t), AT_FDCWD, f, AT_FDCWD, t, linked, true)

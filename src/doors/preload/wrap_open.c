@@ -283,6 +283,49 @@ WRAP_OPENAT_2(__openat64_2)
 WRAP_CREAT(creat)
 WRAP_CREAT(creat64)
 
+/* ---- writers of files that move ---- */
+
+static void move_writer(int fd, struct fb_pl_file *was, const char *to)
+{
+    struct fb_pl_file *f = fb_pl_new(FB_PL_WRITER);
+
+    if (!f)
+        return;
+    memcpy(f->path, to, strlen(to) + 1);
+    fb_client_writes(&fb_pl_client, f->path);
+    fb_pl_watch_instead(fd, was, f);
+}
+
+/* The only name of the file that was linked: it was made without one (O_TMPFILE). */
+static bool is_only_name(int fd, const struct stat *st)
+{
+    struct stat own;
+
+    return fb_sys_fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino &&
+           own.st_nlink == 1;
+}
+
+void fb_pl_writers_moved(const char *to, const struct stat *st)
+{
+    int high = atomic_load(&fb_pl_highest);
+
+    if (fb_likely(atomic_load(&fb_pl_writers) == 0))
+        return;
+    for (int fd = 0; fd <= high; fd++) {
+        struct fb_pl_file *f = fb_pl_is_ours(fd) ? fb_pl_get(fd) : NULL;
+        char path[FB_CLIENT_FILE_PATH];
+
+        if (f && f->kind == FB_PL_WRITER) {
+            if (to && is_only_name(fd, st))
+                move_writer(fd, f, to);
+            else if (!to && fb_pl_path_of(fd, path) && strcmp(path, f->path) != 0)
+                move_writer(fd, f, path);
+        }
+        if (f)
+            fb_pl_put(f);
+    }
+}
+
 /* ---- writers that nobody opens or closes ---- */
 
 /* What somebody has opened for us (prog >file): the daemon is told when it is closed, or we end. */
