@@ -479,11 +479,14 @@ static void full(const char *file)
 }
 
 /* Writes to a file that others have looked at since it was opened, and ends without closing it:
- * `how` it ends. It makes OPEN, and waits for READ. "inherited": it is standard output. */
+ * `how` it ends. It makes OPEN, and waits for READ. "inherited": it is standard output;
+ * "numbered": it is 3. */
 static void left_open(const char *how, const char *file, const char *open_sign,
                       const char *read_sign)
 {
-    int fd = strcmp(how, "inherited") == 0 ? 1 : open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int fd = strcmp(how, "inherited") == 0  ? 1
+             : strcmp(how, "numbered") == 0 ? 3
+                                            : open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
 
     if (fd < 0 || creat(open_sign, 0644) < 0)
         die(file);

@@ -328,13 +328,17 @@ void fb_pl_writers_moved(const char *to, const struct stat *st)
 
 /* ---- writers that nobody opens or closes ---- */
 
+/* Numbers that shells redirect (prog 3>file). To look at all that a program has inherited would
+ * take 30 us, at the start of every one. */
+#define INHERITED_END 10
+
 /* What somebody has opened for us (prog >file): the daemon is told when it is closed, or we end. */
 __attribute__((constructor)) static void take_inherited(void)
 {
     char path[FB_CLIENT_FILE_PATH];
     struct stat st;
 
-    for (int fd = 0; fd <= 2; fd++) {
+    for (int fd = 0; fd < INHERITED_END; fd++) {
         int flags = fb_sys_fcntl(fd, F_GETFL, 0);
 
         if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH) &&
