@@ -1,6 +1,7 @@
 /*
  * tests/programs/children - children DIR [shells|threads]: descriptors of DIR/data and DIR/text
  * that other processes inherit, by every way to make one. "children child" is what is executed.
+ * "children DIR elsewhere OTHER": a child that goes to OTHER.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,6 +178,34 @@ static void vforked(void)
     say_bytes("closed in the child only", buffer, read(other, buffer, 10));
     close(fd);
     close(other);
+}
+
+/* Where a vfork's child goes, and who it becomes, is nothing to its parent. */
+static void vforked_elsewhere(const char *dir, const char *other)
+{
+    uid_t uid = getuid();
+    gid_t gid = getgid();
+    int fd;
+
+    if (chdir(dir) != 0)
+        die(dir);
+    fflush(stdout);
+    /* NOLINTBEGIN */
+    if (vfork() == 0) {
+        if (chdir(other) != 0 || access("text", F_OK) != 0 || setresuid(uid, uid, uid) != 0 ||
+            setresgid(gid, gid, gid) != 0)
+            _exit(1);
+        setfsuid(uid);
+        fd = open("text", O_RDONLY | O_CLOEXEC);
+        _exit(read(fd, &(char){0}, 1) == 1 ? 0 : 1);
+    }
+    /* NOLINTEND */
+    fd = open("text", O_RDONLY | O_CLOEXEC);
+    say_bytes("in the parent's directory", buffer, read(fd, buffer, sizeof buffer));
+    close(fd);
+    fd = open("../text", O_RDONLY | O_CLOEXEC);
+    say_bytes("above it", buffer, read(fd, buffer, sizeof buffer));
+    close(fd);
 }
 
 /* A file of the data set that is open for writing is the child's standard output, by every way to
@@ -461,6 +491,10 @@ int main(int argc, char **argv)
     snprintf(text_path, sizeof text_path, "%s/text", argv[1]);
     if (argc > 2 && strcmp(argv[2], "threads") == 0) {
         threads();
+        return 0;
+    }
+    if (argc > 3 && strcmp(argv[2], "elsewhere") == 0) {
+        vforked_elsewhere(argv[1], argv[3]);
         return 0;
     }
     forked();

@@ -120,7 +120,8 @@ static bool find_far(void)
     uint32_t version;
     bool far;
 
-    if (!fb_pl_dir_path(AT_FDCWD, path))
+    /* The child of a vfork may be elsewhere: its parent is not. */
+    if (fb_pl_vforked || !fb_pl_dir_path(AT_FDCWD, path))
         return false;
     version = atomic_load_explicit(&current.version, memory_order_acquire);
     if (!recall(&current, AT_FDCWD, version, fb_client_coarse_ns(), path))

@@ -313,13 +313,20 @@ WRAP_EXECL(execle, execve, true)
 
 /* ---- who and where ---- */
 
+/* A vfork's child, in whose process nothing is ours, does not change its parent. */
+static void become_other(void)
+{
+    if (!fb_pl_vforked)
+        fb_client_turn_off(&fb_pl_client);
+}
+
 #define WRAP_IDENTITY(name, params, args) \
  FB_EXPORT int name params                \
  {                                        \
   int rc = FB_REAL(name) args;            \
                                           \
   if (rc == 0)                            \
-   fb_client_turn_off(&fb_pl_client);     \
+   become_other();                        \
   return rc;                              \
  }
 
@@ -341,13 +348,13 @@ WRAP_IDENTITY(setns, (int fd, int type), (fd, type))
 
 FB_EXPORT int setfsuid(uid_t uid)
 {
-    fb_client_turn_off(&fb_pl_client);
+    become_other();
     return FB_REAL(setfsuid)(uid);
 }
 
 FB_EXPORT int setfsgid(gid_t gid)
 {
-    fb_client_turn_off(&fb_pl_client);
+    become_other();
     return FB_REAL(setfsgid)(gid);
 }
 
