@@ -211,8 +211,8 @@ void fb_client_writes(struct fb_client *client, const char *path);
 
 /* ---- paths (path.c) ---- */
 
-/* Appends `path` to the clean directory in `to`. False: too long, a slash or `.` at its end, or `..`
- * after a name, which only the kernel can follow. */
+/* Appends `path` to the clean directory in `to`. False: too long, a slash or a dot at its end, or
+ * `..` after a name, which only the kernel can follow. */
 FB_MUST_CHECK bool fb_client_append(char to[FB_CLIENT_FILE_PATH], const char *path);
 /* The absolute, clean path of a file's name: itself, when it is one, or in `room`. NULL: only the
  * kernel can tell, see below. */
