@@ -157,12 +157,9 @@ static uint32_t session_end(struct fb_client *client)
     return (uint32_t)fb_min_u64(atomic_load(&client->session_count) + 1ull, FB_CLIENT_SESSIONS);
 }
 
-bool fb_client_owns(struct fb_client *client, int fd)
+/* Apart, so that a close() of what is not ours needs no stack for it. */
+__attribute__((noinline)) static bool owns(struct fb_client *client, int fd)
 {
-    uint32_t low = atomic_load_explicit(&client->low_fd, memory_order_relaxed);
-
-    if (fb_likely(low == 0 || (uint32_t)fd < low))
-        return false;
     /* Acquire: its mark was there before it. */
     for (int i = 0; i < FB_CLIENT_CONNECTIONS; i++)
         if (atomic_load_explicit(&client->connections[i].fd, memory_order_acquire) == fd)
@@ -176,6 +173,13 @@ bool fb_client_owns(struct fb_client *client, int fd)
             return true;
     }
     return false;
+}
+
+bool fb_client_owns(struct fb_client *client, int fd)
+{
+    uint32_t low = atomic_load_explicit(&client->low_fd, memory_order_relaxed);
+
+    return fb_unlikely(low != 0 && (uint32_t)fd >= low) && owns(client, fd);
 }
 
 uint64_t fb_client_mark_of(int fd)

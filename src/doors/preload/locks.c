@@ -11,7 +11,6 @@
 
 #define LOCKED_MAX 64 /* more cannot be told apart: then nothing is cached any more */
 
-_Atomic uint32_t fb_pl_locked_count;
 static _Atomic uint64_t locked[LOCKED_MAX];
 static _Thread_local uint64_t about_to; /* the inode that is just being locked; 0: all */
 

@@ -22,6 +22,7 @@ _Atomic uint32_t fb_pl_windows;
 _Atomic bool fb_pl_active;
 _Atomic int fb_pl_highest;
 _Atomic uint32_t fb_pl_writers;
+_Atomic uint32_t fb_pl_locked_count; /* beside it: who opens a file looks at both */
 _Thread_local bool fb_pl_vforked;
 
 static _Atomic(struct fb_pl_file *) pool;
@@ -132,11 +133,9 @@ struct fb_pl_file *fb_pl_new(enum fb_pl_kind kind)
 
 /* One who was still reading when another thread locked the file leaves them open: closed, they
  * would take the lock with them. */
-static void close_own(struct fb_pl_file *f)
+__attribute__((noinline)) static void close_own(struct fb_pl_file *f, int shadow, int moved)
 {
-    int shadow = atomic_load(&f->shadow), moved = fb_pl_moved(atomic_load(&f->offset));
-
-    if ((shadow < 0 && moved < 0) || fb_pl_is_locked(f))
+    if (fb_pl_is_locked(f))
         return;
     if (shadow >= 0)
         fb_pl_disown(shadow);
@@ -146,6 +145,8 @@ static void close_own(struct fb_pl_file *f)
 
 void fb_pl_put(struct fb_pl_file *f)
 {
+    int shadow, moved;
+
     if (atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (f->kind == FB_PL_WRITER) {
@@ -156,7 +157,10 @@ void fb_pl_put(struct fb_pl_file *f)
         fb_sys_munmap(f->window, FB_PL_WINDOW);
         atomic_fetch_sub(&fb_pl_windows, 1);
     }
-    close_own(f);
+    shadow = atomic_load(&f->shadow);
+    moved = fb_pl_moved(atomic_load(&f->offset));
+    if (fb_unlikely(shadow >= 0 || moved >= 0))
+        close_own(f, shadow, moved);
     pool_give(f);
 }
 
