@@ -308,15 +308,16 @@ static int resolve_dirs(struct fb_config *c, struct fb_error *err)
     return rc ? rc : rewrite_cache_dir(c);
 }
 
-/* Makes the path in *field absolute. */
-static int resolve_path(const char *name, char **field, struct fb_error *err)
+/* Makes the path in *field absolute. That a file is a link is left to the kernel, which follows
+ * none that another user has put into a directory for all. */
+static int resolve_path(const char *name, bool is_file, char **field, struct fb_error *err)
 {
     char *path;
     int rc;
 
     if (!*field || !**field)
         return 0;
-    rc = fb_path_canonical(*field, &path);
+    rc = is_file ? fb_path_canonical_parent(*field, &path) : fb_path_canonical(*field, &path);
     if (rc)
         return fb_error_set(err, rc, "%s: %s: %s", name, *field, fb_strerror(rc));
     free(*field);
@@ -326,12 +327,12 @@ static int resolve_path(const char *name, char **field, struct fb_error *err)
 
 static int resolve_log(struct fb_config *c, struct fb_error *err)
 {
-    int rc = resolve_path("access-log", &c->access_log, err);
+    int rc = resolve_path("access-log", true, &c->access_log, err);
 
     if (rc)
         return rc;
     if (c->log_file && *c->log_file)
-        return resolve_path("log-file", &c->log_file, err);
+        return resolve_path("log-file", true, &c->log_file, err);
     if (c->foreground)
         return 0;
     free(c->log_file);
@@ -406,7 +407,7 @@ int fb_config_resolve(struct fb_config *config, const char *root, struct fb_erro
     if (rc == 0)
         rc = resolve_dirs(config, err);
     if (rc == 0)
-        rc = resolve_path("pmem-dir", &config->pmem_dir, err);
+        rc = resolve_path("pmem-dir", false, &config->pmem_dir, err);
     if (rc == 0)
         rc = resolve_log(config, err);
     if (rc == -ENOMEM)

@@ -14,6 +14,7 @@
 #include "core/mem.h"
 #include "daemon/last_error.h"
 #include "daemon/paths.h"
+#include "store/cachedir.h"
 
 #define LOCK_NAME     "daemon.lock"
 #define SOCKET_SUFFIX ".sock"
@@ -166,22 +167,21 @@ void fb_runtime_sockets_free(char **paths)
 
 static int make_home(const char *home, struct fb_error *err)
 {
+    FB_AUTO_CLOSE int fd = -1;
     struct stat st;
     int rc = fb_path_mkdirs(home, 0700);
 
     if (rc)
         return fb_error_set(err, rc, "cannot make the cache directory %s: %s", home,
                             fb_strerror(rc));
-    if (stat(home, &st) != 0)
+    fd = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0)
         return fb_error_set(err, -errno, "%s: %s", home, fb_strerror(errno));
     if (st.st_uid != geteuid())
         return fb_error_set(err, -EPERM,
                             "the cache directory %s belongs to another user; write --cache-dir DIR",
                             home);
-    if ((st.st_mode & 0077) && chmod(home, 0700) != 0)
-        return fb_error_set(err, -errno, "cannot make the cache directory %s private: %s", home,
-                            fb_strerror(errno));
-    return 0;
+    return fb_cachedir_make_private(fd, home, st.st_mode, err);
 }
 
 static int refuse_locked(int fd, const char *home, struct fb_error *err)

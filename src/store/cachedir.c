@@ -1,6 +1,7 @@
 #include "store/cachedir.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "core/log.h"
@@ -68,6 +70,48 @@ static int make(const char *path, struct fb_error *err)
     return 0;
 }
 
+static bool has(int fd, const char *name)
+{
+    return faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A disk that was just made has one directory. */
+static bool is_empty(int fd)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *entry;
+    bool empty = dir != NULL;
+
+    if (!dir) {
+        fb_closep(&copy);
+        return false;
+    }
+    while (empty && (entry = readdir(dir)))
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                strcmp(entry->d_name, "lost+found") == 0;
+    closedir(dir);
+    return empty;
+}
+
+/* /tmp, /home or a disk that all users share must stay what it is, whoever names it by mistake, or
+ * plants a link to it where a cache is to be. */
+int fb_cachedir_make_private(int fd, const char *path, mode_t mode, struct fb_error *err)
+{
+    if ((mode & 0077) == 0)
+        return 0;
+    if ((mode & S_ISVTX) || (!has(fd, "daemon.lock") && !has(fd, "superblock") && !is_empty(fd)))
+        return fb_error_set(err, -EPERM,
+                            "the cache directory %s is open to others and holds other files; "
+                            "choose one of its own, such as %s/forebay",
+                            path, path);
+    if (fchmod(fd, 0700) < 0)
+        return fb_error_set(err, -errno, "cannot make the cache directory %s private: %s", path,
+                            fb_strerror(errno));
+    fb_log_info("the cache directory %s was open to others; it is private now", path);
+    return 0;
+}
+
 static int possess(struct fb_cachedir *d, struct fb_error *err)
 {
     struct stat st;
@@ -82,13 +126,7 @@ static int possess(struct fb_cachedir *d, struct fb_error *err)
                             "the cache directory %s belongs to user %u, and this is user %u: "
                             "choose a directory of your own",
                             d->path, st.st_uid, geteuid());
-    if ((st.st_mode & 0077) == 0)
-        return 0;
-    if (fchmod(d->fd, 0700) < 0)
-        return fb_error_set(err, -errno, "cannot make the cache directory %s private: %s", d->path,
-                            fb_strerror(errno));
-    fb_log_info("the cache directory %s was open to others; it is private now", d->path);
-    return 0;
+    return fb_cachedir_make_private(d->fd, d->path, st.st_mode, err);
 }
 
 static int refuse_second(const struct fb_cachedir *d, struct fb_error *err)

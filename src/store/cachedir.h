@@ -34,6 +34,11 @@ struct fb_cachedir {
     ino_t ino;
 };
 
+/* Takes from others what they may do in a directory of ours, whose mode is given: one that is a
+ * cache already, or empty. -EPERM: others use it as well. */
+FB_MUST_CHECK int fb_cachedir_make_private(int fd, const char *path, mode_t mode,
+                                           struct fb_error *err);
+
 /* Makes the directory (and those above it) where there is none, takes it into possession and locks
  * it. -EBUSY: another process has it; -EPERM: another user's. On failure `d` may be closed all the
  * same. */
