@@ -115,7 +115,7 @@ static void render_metrics(void *arg, FILE *out)
 
 static int set_up_process(struct fb_daemon *d, struct fb_error *err)
 {
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, usual = {.sa_handler = SIG_DFL};
     sigset_t signals;
 
     umask(077);
@@ -125,7 +125,9 @@ static int set_up_process(struct fb_daemon *d, struct fb_error *err)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
-    if (sigaction(SIGPIPE, &ignore, NULL) != 0 || pthread_sigmask(SIG_BLOCK, &signals, NULL) != 0)
+    /* One that is ignored by who started us would take the ends of our programs away. */
+    if (sigaction(SIGCHLD, &usual, NULL) != 0 || sigaction(SIGPIPE, &ignore, NULL) != 0 ||
+        pthread_sigmask(SIG_BLOCK, &signals, NULL) != 0)
         return fb_error_set(err, -EINVAL, "cannot set up signals");
     d->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -398,6 +400,19 @@ static bool begin_stop(struct fb_daemon *d, bool always)
         d->stopping = true;
     fb_mutex_unlock(&d->mutex);
     return stop;
+}
+
+bool fb_daemon_begin_end(struct fb_daemon *d)
+{
+    uint64_t served = requests_served(d);
+    bool in_use = fb_daemon_in_use(d), ends;
+
+    fb_mutex_lock(&d->mutex);
+    ends = !d->options->keep && !in_use && d->users == 1 && d->served == served;
+    if (ends)
+        d->stopping = true;
+    fb_mutex_unlock(&d->mutex);
+    return ends;
 }
 
 static void run(struct fb_daemon *d)

@@ -46,6 +46,9 @@ void fb_daemon_wake(struct fb_daemon *daemon);
 
 /* Whether anything is mounted or shared, be it that it comes or goes just now. */
 bool fb_daemon_in_use(struct fb_daemon *daemon);
+/* In a request: whether the daemon ends with it, as nothing is in use any more, nor asked for. What
+ * comes later is refused then. */
+bool fb_daemon_begin_end(struct fb_daemon *daemon);
 
 struct fb_status fb_daemon_status(const struct fb_daemon *daemon);
 

@@ -316,7 +316,7 @@ static json_t *umount(struct fb_daemon *d, const json_t *request)
     if (rc)
         return fail(rc, &error);
     reply = fb_wire_ok();
-    json_object_set_new(reply, "ending", json_boolean(!d->options->keep && !fb_daemon_in_use(d)));
+    json_object_set_new(reply, "ending", json_boolean(fb_daemon_begin_end(d)));
     return reply;
 }
 

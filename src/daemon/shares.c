@@ -234,8 +234,9 @@ static bool has_name(struct fb_shares *s, const struct entry *e, const char *nam
     return has;
 }
 
-/* The caller is a user of the entry. A name beyond the number we keep is one that programs reach
- * the source itself by: slower, and no less right. */
+/* The caller is a user of the entry. A name beyond the number we keep, or that stands for something
+ * else as long as older programs run (a link that has been changed), is one that programs reach the
+ * source itself by: slower, and no less right. */
 static int add_name(struct fb_shares *s, struct entry *e, const char *name, struct fb_error *err)
 {
     const char *same = e->mount ? fb_private_mount_point(e->mount) : e->source;
@@ -250,7 +251,7 @@ static int add_name(struct fb_shares *s, struct entry *e, const char *name, stru
     rc = copy ? fb_local_add(s->local, e->volume, name, err)
               : fb_error_set(err, -ENOMEM, "out of memory");
     if (rc)
-        return rc;
+        return rc == -EEXIST || rc == -ENOSPC ? 0 : rc;
     fb_mutex_lock(&s->roster.mutex);
     if (e->name_count < FB_SHARE_NAMES_MAX)
         e->names[e->name_count++] = fb_steal(copy);
