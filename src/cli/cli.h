@@ -68,6 +68,9 @@ int cli_fail(int status, const char *format, ...) FB_PRINTF(2, 3);
 /* The same for a usage error, with a hint at --help. */
 int cli_usage(const struct cli_command *command, const char *format, ...) FB_PRINTF(2, 3);
 
+/* Before another program takes this process over: signals as they were. */
+void cli_leave_as_found(void);
+
 /* Prints text from elsewhere (names, sentences) with control characters made visible. */
 void cli_print_text(FILE *out, const char *text);
 

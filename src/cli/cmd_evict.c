@@ -10,26 +10,14 @@
 #include "daemon/paths.h"
 #include "daemon/wire.h"
 
-static bool is_below_mount(const char *path)
-{
-    struct fb_mountinfo info;
-    bool is;
-
-    if (fb_mountinfo_find(path, &info) != 0)
-        return false;
-    is = strcmp(info.type, FB_MOUNT_TYPE) == 0;
-    fb_mountinfo_free(&info);
-    return is;
-}
-
 /* A symbolic link below a mount is meant itself; one that leads to a mount is followed. */
 static int find_path(const char *text, char **ret_path)
 {
     int rc = fb_path_canonical_parent(text, ret_path);
 
-    if (rc || is_below_mount(*ret_path))
+    if (rc || cli_is_below_mount(*ret_path))
         return rc;
-    free(*ret_path);
+    free(fb_steal(*ret_path));
     return fb_path_canonical(text, ret_path);
 }
 
@@ -37,7 +25,7 @@ static int take_reply(const json_t *reply, const char *path)
 {
     json_int_t files = json_integer_value(json_object_get(reply, "files"));
 
-    if (!reply && is_below_mount(path))
+    if (!reply && cli_is_below_mount(path))
         return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
     if (!reply)
         return cli_fail(CLI_FAILED,

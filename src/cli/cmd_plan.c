@@ -324,11 +324,10 @@ static int hand_over(const char *dir, const struct view *v, const struct options
     FB_AUTO_FREE char *path = NULL;
     json_t *reply = NULL;
     int fd, status;
-    int rc = fb_path_absolute(dir, &path);
+    int rc = cli_path_meant(dir, &path);
 
     if (rc)
         return cli_fail(CLI_FAILED, "'%s': %s", dir, fb_strerror(rc));
-    fb_path_tidy(path);
     fd = write_names(v->names);
     if (fd < 0)
         return cli_fail(CLI_FAILED, "out of memory for the names of %s", dir);
@@ -343,11 +342,10 @@ static int end_plans(const char *dir)
     FB_AUTO_FREE char *path = NULL;
     json_t *reply = NULL;
     int status;
-    int rc = fb_path_absolute(dir, &path);
+    int rc = cli_path_meant(dir, &path);
 
     if (rc)
         return cli_fail(CLI_FAILED, "'%s': %s", dir, fb_strerror(rc));
-    fb_path_tidy(path);
     status = send_request(
         path, json_pack("{s:s, s:o*, s:b}", "op", "plan", "path", fb_wire_path(path), "end", 1),
         &reply);

@@ -19,11 +19,10 @@ static int order(const char *text, const char *policy)
     FB_AUTO_FREE char *path = NULL;
     json_t *reply = NULL, *request;
     int status = CLI_OK;
-    int rc = fb_path_absolute(text, &path);
+    int rc = cli_path_meant(text, &path);
 
     if (rc)
         return cli_fail(CLI_FAILED, "'%s': %s", text, fb_strerror(rc));
-    fb_path_tidy(path);
     request =
         json_pack("{s:s, s:o, s:s}", "op", "policy", "path", fb_wire_path(path), "policy", policy);
     rc = request ? cli_request_any(request, CLI_WORK_WAIT_NS, &reply, NULL, &error) : -ENOMEM;

@@ -251,6 +251,7 @@ static int execute(char **program)
 {
     int code;
 
+    cli_leave_as_found();
     execvp(program[0], program);
     code = errno;
     return cli_fail(code == ENOENT ? NOT_FOUND : NOT_EXECUTABLE, "'%.256s': %s", program[0],

@@ -306,10 +306,9 @@ static int run(int argc, char **argv)
     if (rc || positional > 1)
         return cli_usage(&cli_streams, "%s", rc ? error.text : "write one path, or none");
     if (positional == 1) {
-        rc = fb_path_absolute(argv[1], &filter);
+        rc = cli_path_meant(argv[1], &filter);
         if (rc)
             return cli_fail(CLI_FAILED, "'%s': %s", argv[1], fb_strerror(rc));
-        fb_path_tidy(filter);
     }
     do {
         rc = show_once(filter, &options, &error);

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
@@ -208,11 +209,34 @@ static int dispatch(int argc, char **argv)
     return run_command(command, argc - 1, argv + 1);
 }
 
+/* ---- signals ---- */
+
+static bool children_ignored;
+
+/* Who starts us may ignore the ends of its children, which we must not: those of ours tell us how
+ * they went. */
+static void mind_children(void)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL}, before;
+
+    if (sigaction(SIGCHLD, &usual, &before) == 0)
+        children_ignored = before.sa_handler == SIG_IGN;
+}
+
+void cli_leave_as_found(void)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    if (children_ignored)
+        (void)sigaction(SIGCHLD, &ignore, NULL);
+}
+
 int main(int argc, char **argv)
 {
     int status;
 
     cli_preload_shed(argv);
+    mind_children();
     status = dispatch(argc, argv);
 
     /* A full disk or a closed pipe must not look like success. */

@@ -226,7 +226,6 @@ void cli_preload_shed(char **argv)
         return;
     path = own_path();
     if (path && set_variable(PRELOAD_ENV, *list ? list : NULL) == 0 &&
-        set_variable(SOCKET_ENV, NULL) == 0 && set_variable(ROOTS_ENV, NULL) == 0 &&
-        set_variable(VIRTUAL_ENV, NULL) == 0)
+        set_variable(SOCKET_ENV, NULL) == 0 && set_variable(ROOTS_ENV, NULL) == 0)
         execv(path, argv);
 }
