@@ -4,6 +4,8 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
+import warnings
 
 import numpy as np
 import torch
@@ -288,6 +290,30 @@ def described():
     assert forebay.torch.describe(DataLoader(numbers), paths=names).sampler == "sequential"
 
 
+def lost():
+    """A daemon that has gone since attach() takes no training with it."""
+    folder, names = flat(100)
+    data = Paths([os.path.join(folder, name) for name in names])
+    sampler = DistributedSampler(data, 2, 1, seed=3)
+    with tempfile.NamedTemporaryFile("w", dir=TOP, suffix=".sh") as fake:
+        fake.write("#!/bin/sh\necho nobody is there >&2\nexit 1\n")
+        os.chmod(fake.name, 0o755)
+        fake.file.close()
+        forebay.torch.attach(DataLoader(data, 4, sampler=sampler), forebay="/bin/true")
+        try:
+            forebay.torch.attach(DataLoader(data, 4, sampler=sampler), forebay=fake.name)
+            sys.exit("attached to nobody")
+        except RuntimeError as error:
+            assert "nobody is there" in str(error)
+        plan_of = forebay.torch.describe(DataLoader(data, 4, sampler=sampler))
+        forebay.torch._follow(sampler, plan_of, fake.name)  # pylint: disable=protected-access
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sampler.set_epoch(7)
+    assert sampler.epoch == 7
+    assert ["nobody is there" in str(warning.message) for warning in seen] == [True], seen
+
+
 def found():
     """The flags, found in what one worker of a real loader has read, the first or another."""
     folder = os.path.join(TOP, "found")
@@ -329,6 +355,7 @@ def main():
     loaders(rng)
     rank_of_loader()
     described()
+    lost()
     found()
     own_generators(rng)
     large()

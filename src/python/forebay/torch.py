@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import tempfile
 import typing
+import warnings
 
 import torch
 from torch.utils import data as _data
@@ -33,6 +34,7 @@ __all__ = ["Plan", "attach", "describe"]
 # torch.randperm() has had another algorithm for so many numbers since that version.
 _LARGE = (2**32 - 1) // 20
 _LARGE_SINCE = (2, 6)
+_PATIENCE_S = 120  # for the tool that hands a plan over
 
 # Where data sets that have no `samples` keep their files.
 _PATHS = ("paths", "files", "filenames", "file_list", "image_paths", "images")
@@ -105,7 +107,8 @@ def _hand_over(plan, forebay=None):
         names = os.path.join(folder, "files")
         plan.write_list(names)
         done = subprocess.run([program, "plan", *plan.arguments(names)], env=environment,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              timeout=_PATIENCE_S)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"forebay plan failed: {done.returncode}")
 
@@ -116,10 +119,14 @@ def _follow(sampler, plan, forebay):
     real = sampler.set_epoch
 
     def set_epoch(epoch):
-        if epoch not in (known["next"], known["next"] - 1):
-            _hand_over(dataclasses.replace(plan, first_epoch=epoch), forebay)
-        known["next"] = epoch + 1
         real(epoch)
+        if epoch not in (known["next"], known["next"] - 1):
+            try:
+                _hand_over(dataclasses.replace(plan, first_epoch=epoch), forebay)
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                # Training goes on without the cache.
+                warnings.warn(f"forebay does not follow to epoch {epoch}: {error}")
+        known["next"] = epoch + 1
 
     sampler.set_epoch = set_epoch
 
