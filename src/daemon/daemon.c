@@ -594,6 +594,7 @@ static void limit_arenas(uint64_t memory_bytes)
 {
     uint64_t most = fb_min_u64(memory_bytes / ARENA_SHARE, ARENAS_MAX);
 
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread so far */
     (void)mallopt(M_ARENA_MAX, (int)fb_max_u64(most, ARENAS_MIN));
 }
 
