@@ -306,10 +306,8 @@ static bool has_place(struct file *f, uint64_t bytes)
 {
     struct fb_cache *cache = f->bring->cache;
 
-    if (!fb_place_is_full(cache))
-        return true;
     return has_reader(&f->order) ||
-           fb_steer_would_admit(cache->steer, f->id, (uint32_t)bytes, true);
+           fb_steer_would_admit(cache->steer, f->id, (uint32_t)bytes, fb_place_is_full(cache));
 }
 
 static void go_on(struct file *f)

@@ -225,8 +225,12 @@ void fb_place_part(void *arg, const struct fb_victim *victim) FB_NO_TSA
     p->down.was_busy = false;
     if (victim->other_copy || (p->lower && send_down(&p->down, victim)))
         return;
-    if (!p->busy_stays || !p->down.was_busy || !fb_place_stay(p, victim))
-        leave(p->down.cache, &victim->item);
+    if (p->busy_stays && p->down.was_busy && fb_place_stay(p, victim))
+        return;
+    /* Nor does what a user has pinned go because a disk is busy, for which put_back waits. */
+    if (fb_steer_is_pinned(p->down.cache->steer, victim->item.file) && fb_place_stay(p, victim))
+        return;
+    leave(p->down.cache, &victim->item);
 }
 
 void fb_place_put_back(struct fb_parting *p)

@@ -191,14 +191,19 @@ static void drop_if_read(struct fb_steer *steer, const struct fb_rule *rule,
 {
     struct fb_cache *cache = steer->cache;
     uint32_t file = (uint32_t)(access->key >> 32);
+    bool last = told->fact.block + 1 == told->fact.blocks;
 
-    /* While there is room for all, what was read once may stay, unless a user says otherwise. */
-    if (told->fact.block + 1 != told->fact.blocks ||
+    /* While there is room for all, what was read once may stay, unless a user says otherwise: then
+     * each block goes when it was read, or a file that is read ahead turns DRAM over. */
+    if ((!last && (rule->stream != 0 || rule->keep != FB_KEEP_NEVER)) ||
         !fb_keep_drops(rule->keep, (uint64_t)access->offset + access->length, told->item_bytes) ||
         (rule->stream != 0 && !fb_place_is_full(cache)) ||
         !fb_files_hold(cache->files, file, access->source, told->fact.path))
         return;
-    fb_store_forget(cache->store, file);
+    if (last)
+        fb_store_forget(cache->store, file);
+    else
+        fb_store_drop(cache->store, access->key);
     fb_files_unref(cache->files, file, 1);
 }
 
@@ -684,7 +689,13 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
         return;
     if (!s->ended)
         fb_log_info("the job that read /%s has ended: what is cached of it goes", path);
+    /* All files are gone over for it: once for what was counted, which pins may keep there for
+     * ever, and for one stream at a time. */
+    if (steer->forgetting || (s->ended && s->forgot_bytes == view.used_bytes))
+        return;
+    steer->forgetting = true;
     s->ended = true;
+    s->forgot_bytes = view.used_bytes;
     fb_files_visit(steer->cache->files, s->source, path, forget_file, steer);
 }
 
@@ -710,6 +721,7 @@ void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
     if (counts)
         fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
+    steer->forgetting = false;
     for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++)
         follow(steer, i, now_ns);
     if (counts)

@@ -24,12 +24,13 @@ struct fb_steer_stream {
     uint16_t source;
     bool known; /* it was met in an access */
     bool ended;
-    uint64_t node;       /* it was of when last looked at */
-    int64_t cut_ns;      /* not before: the first shares of a new stream are guesses */
-    int64_t measure_ns;  /* not measured again before, */
-    int64_t fill_ns;     /* nor loaded */
-    uint64_t fill_bytes; /* asked for the last time, */
-    uint64_t fill_held;  /* when it held that much */
+    uint64_t forgot_bytes; /* that it held when it was last gone over */
+    uint64_t node;         /* it was of when last looked at */
+    int64_t cut_ns;        /* not before: the first shares of a new stream are guesses */
+    int64_t measure_ns;    /* not measured again before, */
+    int64_t fill_ns;       /* nor loaded */
+    uint64_t fill_bytes;   /* asked for the last time, */
+    uint64_t fill_held;    /* when it held that much */
 };
 
 /* An item that was evicted. */
@@ -63,6 +64,7 @@ struct fb_steer {
     int64_t now_ns;  /* of this round */
     int64_t look_ns; /* when next */
     int64_t count_ns;
+    bool forgetting; /* the files of a stream were gone over, in this look */
     struct fb_mutex gone_lock;
     struct fb_steer_gone
         gone[FB_STEER_GONE_MAX]; /* more are not told of: ghosts are a sample anyway */

@@ -238,6 +238,23 @@ static void share_out(struct fb_brain *b, uint64_t step)
     }
 }
 
+/* What an ended stream holds may stay while there is room for all, but not keep its number from a
+ * new one. The one that was silent for longest; 0: none has ended. */
+static uint32_t take_ended(struct fb_brain *b)
+{
+    uint32_t oldest = 0;
+
+    for (uint32_t i = 1; i < FB_BRAIN_STREAMS; i++) {
+        const struct stream *s = &b->stream[i];
+
+        if (s->has_ended && (!oldest || s->idle_rounds > b->stream[oldest].idle_rounds))
+            oldest = i;
+    }
+    if (oldest)
+        fb_shadow_forget(b->shadow, oldest);
+    return oldest;
+}
+
 /* The number of the stream of a node; 0 when there is no room for another. */
 static uint32_t stream_of(struct fb_brain *b, uint64_t node)
 {
@@ -258,6 +275,8 @@ static uint32_t stream_of(struct fb_brain *b, uint64_t node)
         if (!s->lives)
             empty = i;
     }
+    if (!empty)
+        empty = take_ended(b);
     if (empty) {
         b->stream[empty] = (struct stream){.lives = true, .node = node};
         *recall = (uint16_t)empty;
