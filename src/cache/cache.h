@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/attr.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/metrics.h"
 #include "epoch/follow.h"
@@ -248,8 +249,17 @@ FB_MUST_CHECK int fb_cache_learn(struct fb_volume *volume, const char *path,
 /* When a listing was made. */
 struct fb_heard {
     uint64_t asked;  /* the moment, of all paths */
-    int64_t seen_ns; /* its entries were so then */
+    int64_t seen_ns; /* its entries were so then, or later: when it was asked for */
 };
+
+/* It may have been made before that. */
+static inline void fb_heard_answer(struct fb_heard *heard, const struct fb_source_job *job)
+{
+    int64_t made_ns = fb_now_ns() - job->age_ns;
+
+    if (made_ns < heard->seen_ns)
+        heard->seen_ns = made_ns;
+}
 
 /* What a listing told of a path that nobody may have asked for: valid for a TTL since then, and no
  * cached bytes go to make room for it. -ESTALE: it is too old, or the source was asked about the

@@ -382,6 +382,7 @@ static void step(struct listing *l, enum fb_source_op op)
     /* A bucket's pages may have been fetched before they are asked for. */
     if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(l->volume->source))
         l->heard.asked = fb_cache_moment(l->volume, NULL);
+    l->heard.seen_ns = fb_now_ns();
     job->handle = l->handle;
     job->cookie = l->cookie;
     job->want_attrs = true;
@@ -423,7 +424,7 @@ static void step_done(struct fb_source_job *job)
     } else if (job->result == 0) {
         if (job->data_len == 0 || job->at_end)
             next = FB_SOURCE_CLOSE;
-        l->heard.seen_ns = fb_now_ns() - job->age_ns;
+        fb_heard_answer(&l->heard, job);
         l->result = take_batch(l, job);
     }
     if (l->result < 0)

@@ -96,7 +96,7 @@ static void batch_done(struct fb_source_job *job)
 
     if (result == 0) {
         l->batch = job;
-        l->heard.seen_ns = fb_now_ns() - job->age_ns;
+        fb_heard_answer(&l->heard, job);
     } else {
         fb_source_job_put(job);
     }
@@ -111,6 +111,7 @@ static void opendir_done(struct fb_source_job *job)
 
     if (result == 0) {
         l->handle = job->handle;
+        l->heard.seen_ns = fb_now_ns();
         first = make_job(l, FB_SOURCE_READDIR, batch_done);
         result = first ? 0 : -ENOMEM;
     }
@@ -154,6 +155,7 @@ static int next_batch(struct listing *l, uint64_t cookie)
     /* A bucket's pages may have been fetched before they are asked for. */
     if (!fb_source_is_direct(l->walk->volume->source))
         l->heard.asked = fb_cache_moment(l->walk->volume, NULL);
+    l->heard.seen_ns = fb_now_ns();
     job = make_job(l, FB_SOURCE_READDIR, batch_done);
     if (!job)
         return -ENOMEM;

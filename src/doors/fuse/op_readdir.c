@@ -191,7 +191,7 @@ static void readdir_done(struct fb_source_job *job)
     }
     dir->batch = job;
     dir->with_attrs = job->want_attrs;
-    dir->heard.seen_ns = fb_now_ns() - job->age_ns;
+    fb_heard_answer(&dir->heard, job);
     dir->at = 0;
     dir->cookie = job->cookie;
     fill(dir);
@@ -215,6 +215,7 @@ static void ask(struct fb_dir *dir, enum fb_source_op op, uint64_t cookie)
     /* A bucket's pages may have been fetched before they are asked for. */
     if (op == FB_SOURCE_OPENDIR || !fb_source_is_direct(fb_volume_source(dir->mount->volume)))
         dir->heard.asked = fb_cache_moment(dir->mount->volume, NULL);
+    dir->heard.seen_ns = fb_now_ns();
     job->handle = dir->source;
     job->cookie = cookie;
     job->want_attrs = dir->plus;
