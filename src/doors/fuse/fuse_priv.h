@@ -378,6 +378,8 @@ void fb_live_removed(struct fb_mount *mount, const char *path);
  * NULL. */
 const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX],
                          size_t *ret_len);
+/* For what is done to the file itself, by its path: NULL also when that is another's by now. */
+const char *fb_node_own_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX]);
 
 static inline bool fb_is_live(struct fb_mount *mount, uint32_t id)
 {

@@ -389,6 +389,25 @@ const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_M
     return path;
 }
 
+const char *fb_node_own_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX])
+{
+    const char *path = fb_node_path(mount, id, buf, NULL);
+    struct fb_attr own, other;
+    uint32_t current;
+
+    fb_files_attr(mount->files, id, &own);
+    if (!path || fb_is_live(mount, id) || S_ISDIR(own.mode))
+        return path;
+    if (fb_node_flags(mount->nodes, id) & FB_NODE_GONE)
+        return NULL;
+    current = fb_files_find(mount->files, fb_volume_id(mount->volume), path);
+    if (current == FB_FILE_NONE)
+        return path;
+    fb_files_attr(mount->files, current, &other);
+    fb_files_unref(mount->files, current, 1);
+    return other.ino == own.ino && other.dev == own.dev ? path : NULL;
+}
+
 /* ---- names that change ---- */
 
 /* What is being written there is not the file that has the name: it will be, when it is complete,

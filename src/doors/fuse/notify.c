@@ -227,9 +227,10 @@ static void tell_everything(struct fb_mount *mount)
                     mount->config.mountpoint);
         return;
     }
-    fb_nodes_visit(mount->nodes, 0, collect, &c);
+    /* All of them: what is in use below a name that is forgotten comes back with the name. */
+    fb_nodes_visit(mount->nodes, FB_NODE_ANY_PARENT, collect, &c);
     for (size_t i = 0; i < c.count; i++) {
-        fb_notify_entry(mount, c.ids[i], 0);
+        tell(mount, c.ids[i]);
         fb_files_unref(mount->files, c.ids[i], 1);
     }
     fuse_lowlevel_notify_inval_inode(mount->session, FUSE_ROOT_ID, 0, 0);

@@ -77,7 +77,7 @@ void fb_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *n
 {
     struct fb_mount *mount = fb_mount_of(req);
     char from[FB_PATH_MAX], to[FB_PATH_MAX];
-    const char *path = fb_node_path(mount, fb_file_of(mount, ino), from, NULL);
+    const char *path = fb_node_own_path(mount, fb_file_of(mount, ino), from);
     struct fb_source_job *job;
     struct fb_change *change;
 

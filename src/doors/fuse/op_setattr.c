@@ -85,7 +85,7 @@ static struct fb_change *begin(fuse_req_t req, fuse_ino_t ino, enum fb_source_op
     struct fb_live_view view = {.handle = NULL};
     struct fb_change *change = NULL;
     char buf[FB_PATH_MAX];
-    const char *path = handle ? NULL : fb_node_path(mount, id, buf, NULL);
+    const char *path = handle ? NULL : fb_node_own_path(mount, id, buf);
 
     /* Removed, and open for writing; or a writer's own node. */
     if (!handle && (!path || mount->direct) && fb_live_get(mount, id, &view) && view.handle) {

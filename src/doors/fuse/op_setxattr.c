@@ -31,7 +31,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t id = fb_file_of(mount, ino);
     char buf[FB_PATH_MAX];
-    const char *path = fb_node_path(mount, id, buf, NULL);
+    const char *path = fb_node_own_path(mount, id, buf);
     struct fb_source_job *job;
     struct fb_change *change;
 

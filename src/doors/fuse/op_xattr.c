@@ -76,7 +76,7 @@ static void ask(fuse_req_t req, fuse_ino_t ino, enum fb_source_op op, const char
     struct fb_mount *mount = fb_mount_of(req);
     uint32_t id = fb_file_of(mount, ino);
     char buf[FB_PATH_MAX];
-    const char *path = fb_node_path(mount, id, buf, NULL);
+    const char *path = fb_node_own_path(mount, id, buf);
     struct fb_source_job *job = path ? fb_source_job_new(op, path) : NULL;
     struct xattr_request *r = job ? fb_request_new(mount, sizeof *r) : NULL;
     struct fb_caller caller = fb_caller_of(req);
