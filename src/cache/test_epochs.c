@@ -243,7 +243,7 @@ static void read_slowly(const struct fixture *f, const struct fb_plan *truth, ui
 static void read_some(const struct fixture *f, const struct fb_plan *truth, uint64_t first,
                       uint64_t last)
 {
-    read_slowly(f, truth, first, last, 40);
+    read_slowly(f, truth, first, last, 32);
 }
 
 static struct fb_plan *make_truth(const struct fb_names *names)
