@@ -87,6 +87,7 @@ static bool is_empty(int fd)
         fb_closep(&copy);
         return false;
     }
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is ours alone */
     while (empty && (entry = readdir(dir)))
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
                 strcmp(entry->d_name, "lost+found") == 0;
