@@ -269,6 +269,16 @@ static void it_leaves_buffers_to_programs(void **state)
         wait_ready(i);
 }
 
+static void make_far_and_hang(void)
+{
+    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
+    fb_mutex_lock(&cache->fetch_lock);
+    atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
+    atomic_store(&volume->pipe.reads, 1000);
+    volume->pipe.bytes_per_s = 50e6;
+    fb_mutex_unlock(&cache->fetch_lock);
+}
+
 /* Four programs wait for 2 MiB of a source that is far, and takes a megabyte at a time: nothing is
  * brought from there until they have their bytes, however many connections are free; then all of
  * it is. */
@@ -279,12 +289,7 @@ static void it_yields_to_those_who_wait(void **state)
 
     (void)state;
     look_up(&r, "large", 0);
-    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
-    fb_mutex_lock(&cache->fetch_lock);
-    atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
-    atomic_store(&volume->pipe.reads, 1000);
-    volume->pipe.bytes_per_s = 50e6;
-    fb_mutex_unlock(&cache->fetch_lock);
+    make_far_and_hang();
     assert_true(fb_pipe_is_far(cache, fb_volume_id(volume)));
     assert_false(fb_pipe_yields(volume));
     begin_reading(&r, LARGE_BYTES);
@@ -320,12 +325,7 @@ static void it_passes_a_busy_source(void **state)
     assert_int_equal(fb_volume_attach(cache, source, &config, &other, &err), 0);
     order.source = fb_volume_id(other);
     look_up(&r, "large", 0);
-    fb_source_fault_set(fault, &(struct fb_fault_config){.hang = 1});
-    fb_mutex_lock(&cache->fetch_lock);
-    atomic_store(&volume->pipe.idle_ns, 20 * FB_NS_PER_MS);
-    atomic_store(&volume->pipe.reads, 1000);
-    volume->pipe.bytes_per_s = 50e6;
-    fb_mutex_unlock(&cache->fetch_lock);
+    make_far_and_hang();
     begin_reading(&r, LARGE_BYTES);
     assert_true(fb_pipe_yields(volume));
     bring_in_vain(8);

@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "cli/preload.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "daemon/mountinfo.h"
@@ -15,37 +15,6 @@
 #include "daemon/wire.h"
 
 /* ---- paths ---- */
-
-bool cli_is_below_mount(const char *path)
-{
-    struct fb_mountinfo info;
-    bool is;
-
-    if (fb_mountinfo_find(path, &info) != 0)
-        return false;
-    is = strcmp(info.type, FB_MOUNT_TYPE) == 0;
-    fb_mountinfo_free(&info);
-    return is;
-}
-
-/* By NAME=POINT:NAME=POINT, as preload.c writes it for programs. NULL: it is below none of them. */
-static char *find_virtual(const char *path)
-{
-    const char *set = secure_getenv("FOREBAY_VIRTUAL");
-    FB_AUTO_FREE char *list = set ? fb_strdup(set) : NULL;
-    char *rest = list, *pair;
-
-    while ((pair = strsep(&rest, ":"))) {
-        char *equals = strrchr(pair, '=');
-
-        if (!equals)
-            continue;
-        *equals = '\0';
-        if (fb_path_within(pair, path))
-            return fb_asprintf("%s%s", equals + 1, path + strlen(pair));
-    }
-    return NULL;
-}
 
 int cli_path_meant(const char *text, char **ret_path)
 {
@@ -56,8 +25,8 @@ int cli_path_meant(const char *text, char **ret_path)
     if (rc)
         return rc;
     fb_path_tidy(path);
-    other = find_virtual(path);
-    if (!other && (fb_path_canonical(path, &other) != 0 || !cli_is_below_mount(other)))
+    other = cli_preload_point(path);
+    if (!other && (fb_path_canonical(path, &other) != 0 || !fb_mountinfo_is_below_forebay(other)))
         free(fb_steal(other));
     *ret_path = other ? fb_steal(other) : fb_steal(path);
     return 0;

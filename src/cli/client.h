@@ -20,7 +20,6 @@
  * under `forebay run` sees elsewhere; of what is below a mount the path without symbolic links; all
  * else as it is written, but absolute. */
 FB_MUST_CHECK int cli_path_meant(const char *text, char **ret_path);
-bool cli_is_below_mount(const char *path);
 
 /* Sends the request to the daemon at `socket` and waits for its reply. *ret_fd, when asked for, is
  * the connection: the daemon closes it when it ends. -ENOENT: nobody listens there; -ETIMEDOUT;

@@ -15,7 +15,7 @@ static int find_path(const char *text, char **ret_path)
 {
     int rc = fb_path_canonical_parent(text, ret_path);
 
-    if (rc || cli_is_below_mount(*ret_path))
+    if (rc || fb_mountinfo_is_below_forebay(*ret_path))
         return rc;
     free(fb_steal(*ret_path));
     return fb_path_canonical(text, ret_path);
@@ -25,7 +25,7 @@ static int take_reply(const json_t *reply, const char *path)
 {
     json_int_t files = json_integer_value(json_object_get(reply, "files"));
 
-    if (!reply && cli_is_below_mount(path))
+    if (!reply && fb_mountinfo_is_below_forebay(path))
         return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
     if (!reply)
         return cli_fail(CLI_FAILED,

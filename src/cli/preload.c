@@ -229,3 +229,23 @@ void cli_preload_shed(char **argv)
         set_variable(SOCKET_ENV, NULL) == 0 && set_variable(ROOTS_ENV, NULL) == 0)
         execv(path, argv);
 }
+
+/* ---- what a program sees elsewhere ---- */
+
+char *cli_preload_point(const char *path)
+{
+    const char *set = secure_getenv(VIRTUAL_ENV);
+    FB_AUTO_FREE char *list = set ? fb_strdup(set) : NULL;
+    char *rest = list, *pair;
+
+    while ((pair = strsep(&rest, ":"))) {
+        char *equals = strrchr(pair, '=');
+
+        if (!equals)
+            continue;
+        *equals = '\0';
+        if (fb_path_within(pair, path))
+            return fb_asprintf("%s%s", equals + 1, path + strlen(pair));
+    }
+    return NULL;
+}

@@ -23,4 +23,8 @@ FB_MUST_CHECK int cli_preload_set(const char *library, const json_t *reply, stru
  * without. Returns when there is nothing to do (or no way to do it). */
 void cli_preload_shed(char **argv);
 
+/* Where a bucket's path is mounted that programs of this environment see at `path`; NULL: it is
+ * below none of them, or there is no memory. */
+char *cli_preload_point(const char *path);
+
 #endif

@@ -177,16 +177,27 @@ int fb_mountinfo_at(const char *mountpoint, struct fb_mountinfo *ret_info)
     return rc;
 }
 
+static bool is_forebay(int rc, struct fb_mountinfo *info)
+{
+    bool is = rc == 0 && strcmp(info->type, FB_MOUNT_TYPE) == 0;
+
+    if (rc == 0)
+        fb_mountinfo_free(info);
+    return is;
+}
+
 bool fb_mountinfo_is_forebay(const char *path)
 {
     struct fb_mountinfo info;
-    bool is;
 
-    if (fb_mountinfo_at(path, &info) != 0)
-        return false;
-    is = strcmp(info.type, FB_MOUNT_TYPE) == 0;
-    fb_mountinfo_free(&info);
-    return is;
+    return is_forebay(fb_mountinfo_at(path, &info), &info);
+}
+
+bool fb_mountinfo_is_below_forebay(const char *path)
+{
+    struct fb_mountinfo info;
+
+    return is_forebay(fb_mountinfo_find(path, &info), &info);
 }
 
 /* ---- all of one type ---- */

@@ -33,6 +33,8 @@ FB_MUST_CHECK int fb_mountinfo_at(const char *mountpoint, struct fb_mountinfo *r
 
 /* Whether a Forebay mount stands exactly there. False when that cannot be told. */
 bool fb_mountinfo_is_forebay(const char *path);
+/* The path is on one, at its root or below. */
+bool fb_mountinfo_is_below_forebay(const char *path);
 
 #define FB_MOUNTINFO_POINTS_MAX 256
 

@@ -230,19 +230,6 @@ static int default_cache_dir(char **ret_dir, struct fb_error *err)
     return *ret_dir ? 0 : -ENOMEM;
 }
 
-/* What is cached would be written to a source, and read from there. */
-static bool is_in_forebay(const char *path)
-{
-    struct fb_mountinfo info;
-    bool in;
-
-    if (fb_mountinfo_find(path, &info) < 0)
-        return false;
-    in = strcmp(info.type, FB_MOUNT_TYPE) == 0;
-    fb_mountinfo_free(&info);
-    return in;
-}
-
 static int add_dir(struct fb_config *c, const char *text, struct fb_error *err)
 {
     FB_AUTO_FREE char *path = NULL;
@@ -255,7 +242,8 @@ static int add_dir(struct fb_config *c, const char *text, struct fb_error *err)
     rc = fb_path_canonical(text, &path);
     if (rc)
         return fb_error_set(err, rc, "cache-dir: %s: %s", text, fb_strerror(rc));
-    if (is_in_forebay(path))
+    /* What is cached would be written to a source, and read from there. */
+    if (fb_mountinfo_is_below_forebay(path))
         return fb_error_set(err, -EINVAL,
                             "cache-dir: %s lies in a Forebay mount, which would cache itself; "
                             "write a directory on a local disk",
