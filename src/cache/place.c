@@ -537,6 +537,14 @@ static int64_t patient_until(struct fb_cache *cache)
     return now_ns + FB_ADMIT_PATIENCE_NS;
 }
 
+/* -ENOSPC is ours, not a disk's, of which its tier speaks (store/tier.c). */
+static const char *why_not_kept(int rc)
+{
+    if (rc == -ENOSPC)
+        return "all that could go for it is in use";
+    return rc < 0 ? fb_strerror(rc) : "disk is busy";
+}
+
 void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t evictions,
                     bool soon)
 {
@@ -571,7 +579,7 @@ void fb_place_admit(struct fb_cache *cache, const struct fb_item *item, uint64_t
                               memory_order_relaxed);
     fb_metric_add(&cache->metrics, FB_CM_ADMIT_DROPPED, 1);
     if (fb_log_limited(&cache->drop_logged_ns))
-        fb_log_warn("an item could not be kept: %s", rc < 0 ? fb_strerror(rc) : "disk is busy");
+        fb_log_warn("an item could not be kept: %s", why_not_kept(rc));
 }
 
 /* It was read from below: when it is there no more, it has been evicted meanwhile. */
