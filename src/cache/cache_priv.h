@@ -59,6 +59,7 @@ struct fb_tier_place {
     void *policy_state;
     struct fb_segment_info *infos; /* room for every slot of the tier */
     uint32_t infos_max;
+    int64_t stuck_until_ns; /* nothing could go that is not pinned; guarded by admit_lock */
 };
 
 struct fb_cache {

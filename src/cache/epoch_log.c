@@ -15,6 +15,7 @@
 #define SPARE_PAGES  4u /* of a segment: header, and where records and table end */
 #define BATCHES_MIN  2u
 #define SPARE_SLOTS  8u
+#define SPARE_PART   8u /* of the slots at most */
 #define COVERS_WIDTH 3u /* half buckets */
 
 struct bucket {
@@ -26,11 +27,12 @@ struct bucket {
 
 /* How the next epoch of a plan is laid out. */
 struct fb_layout_next {
-    struct fb_cache *cache;
+    struct fb_epoch_log *log;
     uint64_t turns;
-    uint32_t count; /* 0: not at all */
-    bool is_known;  /* for the epoch that is read now */
-    bool is_told;   /* that there is too little memory */
+    uint32_t count;  /* 0: not at all */
+    uint32_t spared; /* buckets that count in log->buckets */
+    bool is_known;   /* for the epoch that is read now */
+    bool is_told;    /* that there is too little memory */
     struct bucket *buckets;
 };
 
@@ -45,11 +47,27 @@ static void drop_buckets(struct fb_layout_next *l)
 {
     for (uint32_t b = 0; b < l->count; b++) {
         for (uint32_t i = 0; i < l->buckets[b].count; i++)
-            fb_files_unref(l->cache->files, (uint32_t)(l->buckets[b].items[i].key >> 32), 1);
+            fb_files_unref(l->log->cache->files, (uint32_t)(l->buckets[b].items[i].key >> 32), 1);
         free(l->buckets[b].items);
     }
     free(fb_steal(l->buckets));
     l->count = 0;
+}
+
+/* What waits for its bucket holds on to segments that are read already, for as long as it takes to
+ * fill all buckets once: of every plan that is laid out. */
+static void set_spare(struct fb_layout_next *l, uint32_t buckets)
+{
+    struct fb_epoch_log *log = l->log;
+    uint32_t slots = fb_tier_slots(fb_store_tier(log->cache->store, log->tier));
+    uint32_t spare;
+
+    log->buckets = log->buckets - l->spared + buckets;
+    l->spared = buckets;
+    spare =
+        (uint32_t)fb_min_u64(log->buckets ? 2 * log->buckets + SPARE_SLOTS : 0, slots / SPARE_PART);
+    atomic_store_explicit(&log->spare, spare, memory_order_relaxed);
+    fb_store_set_spare(log->cache->store, log->tier, spare);
 }
 
 void fb_epoch_log_forget(struct fb_planned *p)
@@ -57,6 +75,7 @@ void fb_epoch_log_forget(struct fb_planned *p)
     if (!p->layout)
         return;
     drop_buckets(p->layout);
+    set_spare(p->layout, 0);
     free(fb_steal(p->layout));
 }
 
@@ -78,17 +97,6 @@ static uint32_t count_buckets(const struct fb_epoch_log *log, const struct fb_pl
     return (uint32_t)count;
 }
 
-/* What waits for its bucket holds on to segments that are read already, for as long as it takes to
- * fill all buckets once. */
-static void set_spare(struct fb_epoch_log *log, uint32_t buckets)
-{
-    uint32_t slots = fb_tier_slots(fb_store_tier(log->cache->store, log->tier));
-    uint32_t spare = (uint32_t)fb_min_u64(buckets ? 2 * buckets + SPARE_SLOTS : 0, slots / 8);
-
-    atomic_store_explicit(&log->spare, spare, memory_order_relaxed);
-    fb_store_set_spare(log->cache->store, log->tier, spare);
-}
-
 /* Decides how the next epoch is laid out, once an epoch. NULL: it is not. */
 static struct fb_layout_next *layout_of(struct fb_epoch_log *log, struct fb_planned *p)
 {
@@ -101,8 +109,9 @@ static struct fb_layout_next *layout_of(struct fb_epoch_log *log, struct fb_plan
         return NULL;
     if (!l->is_known) {
         fb_follow_stats(p->follow, &stats);
-        *l = (struct fb_layout_next){.cache = log->cache,
+        *l = (struct fb_layout_next){.log = log,
                                      .turns = stats.turns,
+                                     .spared = l->spared,
                                      .is_known = true,
                                      .is_told = l->is_told,
                                      .count = count_buckets(log, p, stats.samples)};
@@ -115,7 +124,7 @@ static struct fb_layout_next *layout_of(struct fb_epoch_log *log, struct fb_plan
         l->is_told = l->is_told || l->count == 0;
         if (!l->buckets)
             l->count = 0;
-        set_spare(log, l->count);
+        set_spare(l, l->count);
     }
     return l->count ? l : NULL;
 }

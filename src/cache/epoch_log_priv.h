@@ -44,6 +44,7 @@ struct fb_epoch_log {
     struct fb_log_seen *seen;      /* by slot */
     struct fb_epoch_writes writes; /* the writing thread's */
     _Atomic int64_t refused_ns;    /* for fb_log_limited() */
+    uint32_t buckets;              /* of all plans: the thread's of epochs.c */
     _Atomic uint32_t spare;        /* slots that are the log's; relaxed: a number by itself */
 
     pthread_t threads[FB_EPOCH_LOG_READERS + 1];

@@ -308,9 +308,13 @@ int fb_epochs_found(struct fb_epochs *e, uint16_t source, const char *dir, struc
 void fb_epochs_end(struct fb_epochs *e, unsigned number)
 {
     fb_epochs_retire(e, number);
-    e->taken[number] = false;
-    if (e->dir_fd >= 0)
+    if (e->dir_fd >= 0) {
+        e->taken[number] = true; /* nobody else's file while it goes */
+        fb_mutex_unlock(&e->lock);
         fb_plan_unsave(e->dir_fd, number);
+        fb_mutex_lock(&e->lock);
+    }
+    e->taken[number] = false;
 }
 
 unsigned fb_cache_unplan(struct fb_volume *volume, const char *dir)
@@ -441,10 +445,10 @@ static bool claim(struct fb_epochs *e, unsigned number)
 static void unclaim(struct fb_epochs *e, unsigned number, bool waits, bool drop)
 {
     fb_mutex_lock(&e->lock);
-    e->taken[number] = false;
     e->waits[number] = waits;
     if (drop)
         fb_epochs_end(e, number);
+    e->taken[number] = false;
     fb_mutex_unlock(&e->lock);
 }
 

@@ -112,6 +112,7 @@ static inline void fb_epochs_signal(struct fb_epochs *e) FB_REQUIRES(&e->lock)
 }
 
 void fb_epochs_retire(struct fb_epochs *e, unsigned number) FB_REQUIRES(&e->lock);
+/* The lock is let go meanwhile: the disk that its file is on may hang, and requests wait for us. */
 void fb_epochs_end(struct fb_epochs *e, unsigned number) FB_REQUIRES(&e->lock);
 
 /* A plan that nobody uses any more. Takes NULL. */

@@ -434,7 +434,7 @@ static void source_changed(struct run *run, const struct fb_source_job *job)
         return;
     /* What was changed through a door since then is believed once only. */
     if (run->asked != fb_cache_moment(run->volume, job->path))
-        fb_files_set_valid_until(cache->files, file, 0);
+        fb_files_set_valid_until(cache->files, file, FB_FILES_OUTDATED_NS);
     fb_files_unref(cache->files, file, 1);
 }
 

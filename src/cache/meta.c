@@ -85,7 +85,8 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
     return 0;
 }
 
-/* Nothing was heard from the source: what is known stays true for a moment. */
+/* Nothing was heard from the source: what is known stays true for a moment, unless somebody has said
+ * that it is not. */
 static int believe(struct fb_volume *volume, const char *path, int result, uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;
@@ -93,6 +94,10 @@ static int believe(struct fb_volume *volume, const char *path, int result, uint3
 
     if (file == FB_FILE_NONE)
         return result;
+    if (fb_files_valid_until(cache->files, file) == FB_FILES_OUTDATED_NS) {
+        fb_files_unref(cache->files, file, 1);
+        return result;
+    }
     fb_files_set_valid_until(cache->files, file, fb_now_ns() + FB_OUTAGE_GRACE_NS);
     fb_metric_add(&cache->metrics, FB_CM_OUTAGE_ANSWERS, 1);
     *ret_file = file;
@@ -149,7 +154,7 @@ uint64_t fb_cache_moment(struct fb_volume *volume, const char *path)
 static void doubt(struct fb_volume *volume, const char *path, uint64_t asked, uint32_t file)
 {
     if (asked != fb_cache_moment(volume, asked & ANY_PATH ? NULL : path))
-        fb_files_set_valid_until(volume->cache->files, file, 0);
+        fb_files_set_valid_until(volume->cache->files, file, FB_FILES_OUTDATED_NS);
 }
 
 int fb_cache_learn(struct fb_volume *volume, const char *path, const struct fb_attr *attr,
@@ -231,7 +236,7 @@ static void stat_done(struct fb_source_job *job)
         fb_files_set_valid_until(cache->files, file,
                                  fb_files_valid_until(cache->files, file) - job->age_ns);
     if (file != FB_FILE_NONE && q->asked != fb_cache_moment(volume, q->path))
-        fb_files_set_valid_until(cache->files, file, 0);
+        fb_files_set_valid_until(cache->files, file, FB_FILES_OUTDATED_NS);
     fb_list_init(&waiters);
     fb_mutex_lock(&cache->meta_lock);
     fb_list_remove(&q->link);
@@ -372,7 +377,7 @@ void fb_cache_forget(struct fb_volume *volume, const char *path)
     file = fb_files_find(cache->files, volume->id, path);
     if (file == FB_FILE_NONE)
         return;
-    fb_files_set_valid_until(cache->files, file, 0);
+    fb_files_set_valid_until(cache->files, file, FB_FILES_OUTDATED_NS);
     fb_files_unref(cache->files, file, 1);
 }
 

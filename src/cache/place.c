@@ -31,6 +31,9 @@
 #define ADMIT_TRIES     16
 #define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
 #define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
+#define STAY_SAMPLE     64u /* items by which a segment is judged */
+#define STAY_LOOKS      64u /* segments that stay, until it is given up, */
+#define STUCK_NS        FB_NS_PER_S /* for so long */
 
 int fb_place_open(struct fb_cache *cache)
 {
@@ -84,10 +87,11 @@ int fb_place_append(struct fb_cache *cache, unsigned tier, const struct fb_item 
             /* A disk that has failed may still be read: nothing is gained by emptying it. */
             if (fb_tier_broken(fb_store_tier(cache->store, tier)))
                 return -EIO;
+            if (emptied++ > 0 && until_ns != FB_NO_PATIENCE_NS && fb_now_ns() >= until_ns)
+                return -EBUSY;
             rc = make_room(cache, tier, until_ns);
             if (rc < 0)
                 return rc;
-            emptied++;
         } else {
             return rc;
         }
@@ -258,6 +262,20 @@ void fb_place_put_back(struct fb_parting *p)
     }
 }
 
+static bool is_pinned(void *arg, uint32_t file)
+{
+    return fb_steer_is_pinned(arg, file);
+}
+
+/* Whether most of it would stay where it is, for a user has pinned it: to write that again gains
+ * next to nothing. */
+static bool would_stay(struct fb_cache *cache, unsigned tier, uint32_t segment)
+{
+    return tier + 1 == fb_store_tiers(cache->store) && fb_orders_any(cache->orders) &&
+           fb_store_share(cache->store, segment, STAY_SAMPLE, is_pinned, cache->steer) >
+               COMPACT_BELOW;
+}
+
 /* ---- merging ---- */
 
 struct gathering {
@@ -313,16 +331,20 @@ static size_t choose(struct fb_cache *cache, struct gathering *g, uint64_t room)
 /* The worst segments by the ranking become one less. -EAGAIN: there is no ranking. */
 static int merge(struct fb_cache *cache, struct fb_parting *p) FB_REQUIRES(&cache->admit_lock)
 {
-    unsigned tier = p->down.tier, count = 0;
+    unsigned tier = p->down.tier, count = 0, stays = 0;
     uint32_t victims[FB_GROUPS_MERGE];
     struct gathering g = {.count = 0};
     uint64_t bytes = 0;
     int rc = -EAGAIN;
 
-    while (count < FB_GROUPS_MERGE &&
+    while (count < FB_GROUPS_MERGE && stays < STAY_LOOKS &&
            fb_learn_victim(cache->learn, tier, p->down.until_ns, &victims[count])) {
         size_t before = g.count;
 
+        if (would_stay(cache, tier, victims[count])) {
+            stays++;
+            continue;
+        }
         if (fb_store_visit(cache->store, victims[count], UINT32_MAX, gather, &g) != 0)
             continue;
         for (size_t i = before; i < g.count; i++)
@@ -425,20 +447,23 @@ static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uin
 {
     struct fb_tier_place *p = &cache->places[tier];
     uint32_t count = fb_store_sealed(cache->store, tier, p->infos, p->infos_max);
-    uint32_t free_to_go = 0, pick;
+    uint32_t free_to_go = 0, stays = 0, pick;
 
     for (uint32_t i = 0; i < count; i++)
         if (!p->infos[i].pinned)
             p->infos[free_to_go++] = p->infos[i];
-    do {
-        if (free_to_go == 0)
-            return -ENOSPC;
+    while (free_to_go > 0 && stays < STAY_LOOKS) {
         pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, now_ns);
         *ret_segment = p->infos[pick].no;
         p->infos[pick] = p->infos[--free_to_go];
         /* What a client looks at could not be reused. */
-    } while (fb_store_is_held(cache->store, *ret_segment));
-    return 0;
+        if (fb_store_is_held(cache->store, *ret_segment))
+            continue;
+        if (!would_stay(cache, tier, *ret_segment))
+            return 0;
+        stays++;
+    }
+    return -ENOSPC;
 }
 
 /* Empties a segment of a tier, or merges some. -ENOSPC: none can go now. */
@@ -453,6 +478,8 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
     uint32_t victim;
     int rc = -EAGAIN;
 
+    if (p.down.now_ns < cache->places[tier].stuck_until_ns)
+        return -ENOSPC;
     fb_list_init(&p.kept);
     fb_store_set_aside(cache->store, tier, true);
     if (cache->evict->learns)
@@ -461,6 +488,8 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
         rc = choose_one(cache, tier, p.down.now_ns, &victim);
         if (rc == 0)
             rc = fb_store_evict(cache->store, victim, false, fb_place_part, &p);
+        else if (fb_orders_any(cache->orders))
+            cache->places[tier].stuck_until_ns = p.down.now_ns + STUCK_NS;
     } else if (rc == -EBUSY) {
         rc = 0; /* somebody else has emptied it */
     }
@@ -541,7 +570,7 @@ static int64_t patient_until(struct fb_cache *cache)
 static const char *why_not_kept(int rc)
 {
     if (rc == -ENOSPC)
-        return "all that could go for it is in use";
+        return "all that could go for it is in use or pinned";
     return rc < 0 ? fb_strerror(rc) : "disk is busy";
 }
 

@@ -287,6 +287,25 @@ static void an_outage_is_not_a_deletion(void **state)
     assert_int_equal(fb_cache_stat(f->volume, "nothing", &file, &attr), -ENOENT);
 }
 
+/* Somebody has changed it, as the daemon was told: only the source can say what it is now. */
+static void an_outage_makes_nothing_true_again(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_attr attr;
+    uint32_t file;
+
+    open_cache(f);
+    expect_file(f, "a", 10000, 1);
+    wait_until_kept(f);
+    fb_cache_forget(f->volume, "a");
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){.error = 1, .error_code = EIO});
+    assert_int_equal(fb_cache_stat(f->volume, "a", &file, &attr), -EIO);
+    assert_int_equal(metric(f, FB_CM_OUTAGE_ANSWERS), 0);
+    fb_source_fault_set(f->fault, &(struct fb_fault_config){0});
+    expect_file(f, "a", 10000, 1);
+    assert_int_equal(metric(f, FB_CM_FETCHES), 1); /* it was not changed after all */
+}
+
 static void a_hung_source_ends_at_the_deadline(void **state)
 {
     struct fixture *f = *state;
@@ -501,6 +520,7 @@ int main(void)
         CASE(young_files_are_not_kept),
         CASE(failures_are_not_remembered),
         CASE(an_outage_is_not_a_deletion),
+        CASE(an_outage_makes_nothing_true_again),
         CASE(a_hung_source_ends_at_the_deadline),
         CASE(a_hung_source_leaves_others_alone),
         CASE(two_volumes_of_one_source),

@@ -96,16 +96,16 @@ static void learned_after_a_change(void **state)
     assert_true(fb_files_valid_until(files, file) > fb_now_ns());
     let_go(f, file);
     assert_int_equal(fb_cache_learn(f->volume, "a", &attr, any, &file), 0);
-    assert_int_equal(fb_files_valid_until(files, file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), FB_FILES_OUTDATED_NS);
     let_go(f, file);
     fb_cache_forget(f->volume, "a");
     assert_int_equal(fb_cache_learn(f->volume, "a", &attr, one, &file), 0);
-    assert_int_equal(fb_files_valid_until(files, file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), FB_FILES_OUTDATED_NS);
     let_go(f, file);
     one = fb_cache_moment(f->volume, "a");
     fb_cache_changed_below(f->volume, "elsewhere");
     assert_int_equal(fb_cache_learn(f->volume, "a", &attr, one, &file), 0);
-    assert_int_equal(fb_files_valid_until(files, file), 0);
+    assert_int_equal(fb_files_valid_until(files, file), FB_FILES_OUTDATED_NS);
     let_go(f, file);
 }
 

@@ -174,6 +174,16 @@ static void busy_disk_keeps_what_it_has(void **state)
     let_go(f, item.file);
 }
 
+static int append_below(struct fixture *f, const struct fb_item *item)
+{
+    int rc;
+
+    fb_mutex_lock(&f->cache->admit_lock);
+    rc = fb_place_append(f->cache, 1, item, fb_now_ns() + 60 * FB_NS_PER_S);
+    fb_mutex_unlock(&f->cache->admit_lock);
+    return rc;
+}
+
 /* What a user has pinned is put back, also where whoever empties its segment would not wait. */
 static void busy_disk_keeps_what_is_pinned(void **state)
 {
@@ -199,6 +209,34 @@ static void busy_disk_keeps_what_is_pinned(void **state)
     assert_int_equal(metric(f, FB_CM_ADMIT_DROPPED), dropped);
 }
 
+/* Nothing can go where a user has pinned all: nothing is written again for it, nor tried for each
+ * item anew; and once it may go, it goes. */
+static void nothing_goes_of_what_is_pinned(void **state)
+{
+    struct fixture *f = *state;
+    uint8_t byte = 0;
+    struct fb_item item = {.length = 1, .data = &byte, .anew = true};
+    uint64_t kept, evicted;
+    int64_t until_ns;
+
+    fill_and_wait(f);
+    item.file = look_up(f, "m0");
+    assert_int_equal(fb_cache_set_policy(f->volume, "", FB_POLICY_PINNED), 0);
+    while (fb_place_append_into_room(f->cache, 1, &item, fb_now_ns() + 60 * FB_NS_PER_S) == 0)
+        ;
+    kept = metric(f, FB_CM_KEPT);
+    evicted = fb_metric_get(fb_store_metrics(f->cache->store), FB_SM_EVICTED);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(append_below(f, &item), -ENOSPC);
+    assert_int_equal(metric(f, FB_CM_KEPT), kept);
+    assert_int_equal(fb_metric_get(fb_store_metrics(f->cache->store), FB_SM_EVICTED), evicted);
+    assert_int_equal(fb_cache_set_policy(f->volume, "", FB_POLICY_AUTO), 0);
+    until_ns = fb_now_ns() + 60 * FB_NS_PER_S;
+    while (append_below(f, &item) != 0)
+        assert_true(fb_now_ns() < until_ns);
+    let_go(f, item.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +245,7 @@ int main(void)
         CASE(overflow_all_tiers),
         CASE(busy_disk_keeps_what_it_has),
         CASE(busy_disk_keeps_what_is_pinned),
+        CASE(nothing_goes_of_what_is_pinned),
     };
 
     return cmocka_run_group_tests(tests, make_source, remove_source);

@@ -24,7 +24,8 @@ struct fb_follow {
     struct fb_plan *plan;
     uint64_t samples;
     uint64_t turns; /* of an epoch; a few of them are of nobody when the last batches are short */
-    uint64_t step;  /* readers side by side */
+    uint64_t batch; /* samples that a reader has at a time, */
+    uint64_t step;  /* and readers side by side that have any */
     uint64_t span;  /* turns that they may be apart */
     uint64_t close; /* turns that the foremost goes at a time, at most: nearer than chance */
     struct lap now, next;
@@ -46,19 +47,17 @@ struct fb_follow {
 
 static uint64_t turn_of(const struct fb_follow *f, uint64_t k)
 {
-    uint64_t batch = fb_plan_split(f->plan)->batch;
-    uint64_t round = k / (f->step * batch), rest = k % (f->step * batch);
+    uint64_t round = k / (f->step * f->batch), rest = k % (f->step * f->batch);
 
-    return round * f->step * batch + rest % batch * f->step + rest / batch;
+    return round * f->step * f->batch + rest % f->batch * f->step + rest / f->batch;
 }
 
 /* False for a turn of nobody. */
 static bool access_of(const struct fb_follow *f, uint64_t turn, uint64_t *ret_k)
 {
-    uint64_t batch = fb_plan_split(f->plan)->batch;
-    uint64_t round = turn / (f->step * batch), rest = turn % (f->step * batch);
+    uint64_t round = turn / (f->step * f->batch), rest = turn % (f->step * f->batch);
 
-    *ret_k = round * f->step * batch + rest % f->step * batch + rest / f->step;
+    *ret_k = round * f->step * f->batch + rest % f->step * f->batch + rest / f->step;
     return *ret_k < f->samples;
 }
 
@@ -133,9 +132,12 @@ int fb_follow_new(struct fb_plan *plan, struct fb_follow **ret_follow)
     }
     f->plan = plan;
     f->samples = fb_split_samples(split);
-    f->step = fb_max_u64(split->workers, 1);
-    f->turns = fb_div_up(f->samples, f->step * split->batch) * f->step * split->batch;
-    f->span = fb_max_u64(2 * f->step * split->batch, SPAN_MIN);
+    /* Turns of nobody take memory, too: of a batch that is larger than what there is to read, and
+     * of readers for whom there is no batch, there are none. */
+    f->batch = fb_max_u64(fb_min_u64(split->batch, f->samples), 1);
+    f->step = fb_max_u64(fb_min_u64(split->workers, fb_div_up(f->samples, f->batch)), 1);
+    f->turns = fb_div_up(f->samples, f->step * f->batch) * f->step * f->batch;
+    f->span = fb_max_u64(2 * f->step * f->batch, SPAN_MIN);
     f->close = 4 * f->step + CLOSE_MORE;
     f->leap_sure = leap_sure(f);
     for (uint64_t k = f->samples - fb_min_u64(f->samples, f->span); k < f->samples; k++)

@@ -89,7 +89,7 @@ static void test_in_order(void **state)
 {
     static const struct {
         uint32_t batch, workers;
-    } loaders[] = {{1, 0}, {16, 1}, {16, 4}, {100, 16}};
+    } loaders[] = {{1, 0}, {16, 1}, {16, 4}, {100, 16}, {1000000000, 64}};
     struct fixture *f = *state;
 
     for (size_t l = 0; l < FB_ARRAY_SIZE(loaders); l++) {
@@ -114,6 +114,7 @@ static void test_in_order(void **state)
             assert_int_equal(stats_of(f).epoch, epoch);
             assert_int_equal(stats_of(f).read, count);
             assert_int_equal(stats_of(f).unread, 0);
+            assert_true(stats_of(f).turns < 4 * count);
             assert_int_equal(fb_plan_advance(truth), 0);
         }
         fb_plan_free(truth);

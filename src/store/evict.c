@@ -202,6 +202,43 @@ int fb_store_visit(struct fb_store *store, uint32_t segment, uint32_t sample,
     return 0;
 }
 
+/* Of an item of that kind; 0 of others, and of one that lies elsewhere by now. */
+static uint32_t length_if(struct fb_store *store, const struct fb_segment *seg, uint64_t key,
+                          fb_store_file_fn *is_of_kind, void *arg)
+{
+    unsigned which = fb_segment_tier(store, seg)->which;
+    uint32_t file = (uint32_t)(key >> 32), length = 0;
+    struct fb_index_entry e;
+
+    if (key == 0 || !fb_index_hold(store->index, key, &e))
+        return 0;
+    if (e.loc[which] != FB_LOC_NONE && fb_loc_segment(e.loc[which]) == seg->no &&
+        is_of_kind(arg, file))
+        length = e.length;
+    fb_files_unref(store->files, file, 1);
+    return length;
+}
+
+double fb_store_share(struct fb_store *store, uint32_t segment, uint32_t sample,
+                      fb_store_file_fn *is_of_kind, void *arg)
+{
+    struct fb_segment *seg = &store->segments[segment];
+    uint64_t bytes = 0, segment_bytes;
+    uint32_t stride, looked = 0;
+    double share;
+
+    FB_ASSERT(segment < store->segment_count && sample > 0);
+    if (!fb_segment_hold_sealed(store, seg))
+        return 0;
+    segment_bytes = fb_tier_segment_bytes(fb_segment_tier(store, seg)->tier);
+    stride = (uint32_t)fb_max_u64(1, fb_div_up(seg->items, sample));
+    for (uint32_t i = 0; i < seg->items; i += stride, looked++)
+        bytes += length_if(store, seg, seg->keys[i], is_of_kind, arg);
+    share = (double)bytes * seg->items / (looked ? looked : 1) / (double)segment_bytes;
+    fb_segment_unpin(store, seg);
+    return share;
+}
+
 void fb_store_where(const struct fb_store *store, uint64_t key, struct fb_whereabouts *ret_where)
 {
     struct fb_index_entry e;

@@ -326,6 +326,12 @@ bool fb_store_use(struct fb_store *store, uint64_t key, struct fb_use *ret_use);
 /* As fb_store_sealed(), of one segment; false: it is not sealed. */
 bool fb_store_segment(struct fb_store *store, uint32_t segment, struct fb_segment_info *ret_info);
 
+/* What part of a sealed segment items of a kind of files take up, by at most `sample` of those that
+ * were ever in it; each file is held while it is judged. 0 when it is not sealed. */
+typedef bool fb_store_file_fn(void *arg, uint32_t file);
+double fb_store_share(struct fb_store *store, uint32_t segment, uint32_t sample,
+                      fb_store_file_fn *is_of_kind, void *arg);
+
 /* Visits items of a sealed segment that are still there, evenly spread and at most `sample` of
  * those that were ever in it. Nothing is held: an item may leave meanwhile. -EBUSY: not sealed. */
 typedef void fb_store_item_fn(void *arg, uint64_t key, uint32_t length, const struct fb_use *use);
