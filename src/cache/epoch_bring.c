@@ -30,7 +30,8 @@
 #define FILE_BYTES_MAX (64u << 20)  /* of a file that is brought */
 #define SPARE_SEGMENTS 2
 #define GIVE_SHARE     16 /* of DRAM: so much beyond what may be kept, copies go */
-#define WAY_SHARE      8  /* of DRAM: what is kept there leaves so much as the way through */
+#define WAY_SHARE      8  /* of DRAM: what is kept leaves so much as the way through, at least, */
+#define STAY_SHARE     4  /* and the way leaves so much to it */
 
 /* One file on its way. */
 struct bringing {
@@ -303,10 +304,18 @@ uint64_t fb_epochs_room(const struct fb_cache *cache)
     return cache->budget.dram_bytes / (fb_store_tiers(cache->store) > 1 ? 2 : 4);
 }
 
-static uint64_t way_bytes(const struct fb_cache *cache)
+/* Readers side by side come by a batch or two apart, and what waits for the last of them must not
+ * keep out what the first one wants: many readers need a wide way. */
+static uint64_t way_bytes(const struct fb_cache *cache, const struct fb_planned *p)
 {
-    return fb_max_u64(cache->budget.dram_bytes / WAY_SHARE,
-                      2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+    uint64_t dram = cache->budget.dram_bytes;
+    uint64_t least =
+        fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+    struct fb_follow_stats stats;
+
+    fb_follow_stats(p->follow, &stats);
+    return fb_max_u64(least,
+                      fb_min_u64(stats.apart * fb_planned_mean_bytes(p), dram - dram / STAY_SHARE));
 }
 
 /* What stays takes nothing from others, nor all of the way through. */
@@ -316,7 +325,7 @@ static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
     uint64_t ours = fb_place_kept(cache) + unread * fb_planned_mean_bytes(p);
-    uint64_t way = way_bytes(cache);
+    uint64_t way = way_bytes(cache, p);
 
     if (fb_epoch_log_buckets(p) > 0)
         way = fb_max_u64(way, fb_epochs_room(cache));
@@ -347,7 +356,9 @@ static uint64_t free_bytes(const struct fb_epochs *e, const struct fb_planned *p
  * else room would be made for what comes later by what is wanted next. */
 static uint64_t ahead_bytes(const struct fb_epochs *e, const struct fb_planned *p)
 {
-    return fb_min_u64(fb_epochs_room(e->cache), left_bytes(e) - free_bytes(e, p));
+    uint64_t most = fb_max_u64(fb_epochs_room(e->cache), way_bytes(e->cache, p));
+
+    return fb_min_u64(most, left_bytes(e) - free_bytes(e, p));
 }
 
 static void set_rate(struct fb_planned *p, int64_t now_ns)
@@ -431,7 +442,7 @@ static void take_over(struct fb_epochs *e, struct fb_planned *p)
 
     p->has_begun = true;
     if (!e->log)
-        fb_place_adopt(e->cache, dram - fb_min_u64(dram, way_bytes(e->cache)), is_planned, e);
+        fb_place_adopt(e->cache, dram - fb_min_u64(dram, way_bytes(e->cache, p)), is_planned, e);
 }
 
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)

@@ -183,6 +183,7 @@ void fb_follow_stats(const struct fb_follow *f, struct fb_follow_stats *ret_stat
         .unread = f->now.waiting + f->next.waiting,
         .strange = f->strange,
         .turns = f->turns,
+        .apart = f->step > 1 ? fb_min_u64(2 * f->step * f->batch, f->turns) : 0,
         .ahead = fb_plan_current(f->plan)->number + (f->ahead >= f->turns),
     };
 }

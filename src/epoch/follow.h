@@ -46,6 +46,7 @@ struct fb_follow_stats {
     uint64_t unread;  /* handed out by next() and neither read nor given up */
     uint64_t strange; /* since the last access that was planned */
     uint64_t turns;   /* of an epoch, some of them of nobody */
+    uint64_t apart;   /* turns by which readers side by side may be apart */
     uint64_t ahead;   /* the epoch that next() is in: this one or the next */
 };
 
