@@ -430,7 +430,8 @@ void fb_s3_stat(struct fb_s3 *s3, struct fb_source_job *job)
         .path = job->path,
         .is_file = job->expect != NULL,
         .urgent = job->urgent,
-        .deadline_ns = job->deadline_ns,
+        /* A probe's own is over long before a slow server's answer comes. */
+        .deadline_ns = job->urgent ? fb_now_ns() + s3->timeout_ns : job->deadline_ns,
         .done = stat_done,
     };
     fb_list_init(&op->waiter.link);

@@ -193,12 +193,19 @@ static void run(struct fb_s3 *s3, struct fb_source_job *job)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+/* A probe whose deadline has passed goes on: its answer is one, however late it comes. Else who
+ * takes longer than that to list one key would be down for ever. */
+static bool is_over(const struct fb_source_job *job)
+{
+    return fb_source_job_expired(job) && !job->urgent;
+}
+
 static struct fb_s3_op *to_cancel(const struct fb_s3 *s3, bool all)
 {
     for (struct fb_list *it = s3->ops.next; it != &s3->ops; it = it->next) {
         struct fb_s3_op *op = FB_LIST_ENTRY(it, struct fb_s3_op, link);
 
-        if (all || fb_source_job_expired(op->job))
+        if (all || is_over(op->job))
             return op;
     }
     return NULL;
