@@ -149,7 +149,7 @@ static int take_location(struct fb_s3_headers *headers, const char *text, size_t
 
 static int take_request_id(struct fb_s3_headers *headers, const char *text, size_t len)
 {
-    /* Of use to people only: a strange one is no reason to distrust the rest. */
+    /* What it says is of no use: a strange one is no reason to distrust the rest. */
     if (take_word(headers->request_id, FB_S3_REQUEST_ID_MAX, text, len) < 0)
         headers->request_id[0] = '\0';
     return 0;

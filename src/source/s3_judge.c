@@ -69,11 +69,15 @@ static bool quota_exceeded(const struct fb_s3_call *call)
     return strstr(call->answer->code, "QuotaExceeded") != NULL;
 }
 
-/* S3 says which key it does not have; a door on the way to it that says so, without a word, has
- * lost the server. HEAD has no words. */
-static bool not_s3s_word(const struct fb_s3_call *call)
+/* S3 says what it does not have; a door on the way to it that says so, without a word, has lost the
+ * server. HEAD has no words; but most servers give every answer a number, and who has done so once
+ * always does. */
+static bool not_s3s_word(const struct fb_s3_http *http, const struct fb_s3_call *call)
 {
-    return call->status == 404 && call->method == FB_S3_GET && !call->answer->code[0];
+    if (call->status != 404)
+        return false;
+    return call->method == FB_S3_HEAD ? http->numbered && !call->reply.request_id[0]
+                                      : !call->answer->code[0];
 }
 
 static int errno_of(const struct fb_s3_call *call)
@@ -116,7 +120,7 @@ static enum fb_s3_verdict judge_status(struct fb_s3_http *http, struct fb_s3_cal
     if ((status >= 500 && !says(call, "NotImplemented")) || status == 408 ||
         says(call, "RequestTimeout") || says(call, "OperationAborted") ||
         (says(call, "ConditionalRequestConflict") && call->method != FB_S3_POST) ||
-        says(call, "InternalError") || came_otherwise(call) || not_s3s_word(call))
+        says(call, "InternalError") || came_otherwise(call) || not_s3s_word(http, call))
         return FB_S3_AGAIN;
     if (says(call, "InvalidObjectState")) {
         fb_log_warn("s3: %s is archived%s%s: restore it before it can be read", call->key,
@@ -162,6 +166,7 @@ static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call 
         return FB_S3_AGAIN;
     if (call->check)
         call->result = call->check(call);
+    http->numbered |= call->result == 0 && call->reply.request_id[0];
     return call->result == -EAGAIN ? FB_S3_AGAIN : FB_S3_DONE;
 }
 

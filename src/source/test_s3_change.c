@@ -142,8 +142,10 @@ static int put(struct bucket *b, const char *request, const char *key, char *bod
     }
     sscanf(from + 22, "%127[^\r]", old_key);
     old = object_at(b, old_key, false);
-    if (!old)
+    if (!old) {
+        snprintf(body, size, "<Error><Code>NoSuchKey</Code></Error>");
         return 404;
+    }
     if (match && strtoul(match + 29, NULL, 10) != old->etag)
         return 412;
     store(b, key, old->size);
@@ -176,8 +178,12 @@ static int delete (struct bucket *b, const char *request, struct object *o, char
         snprintf(body, size, "<Error><Code>NotImplemented</Code></Error>");
         return 501;
     }
-    if (match && b->conditions == HEEDED && (!o || strtoul(match + 13, NULL, 10) != o->etag))
-        return o ? 412 : 404;
+    if (match && b->conditions == HEEDED && !o) {
+        snprintf(body, size, "<Error><Code>NoSuchKey</Code></Error>");
+        return 404;
+    }
+    if (match && b->conditions == HEEDED && strtoul(match + 13, NULL, 10) != o->etag)
+        return 412;
     if (o && !strstr(request, "uploadId="))
         o->key[0] = '\0';
     return 204;

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "source/source_s3.h"
 #include "source/test_jobs.h"
@@ -18,21 +19,38 @@
 struct bucket {
     struct fb_test_server server;
     struct fb_source *source;
+    bool numbered;     /* good answers have an id */
     _Atomic bool slow; /* to say what is at the root */
+    /* The next request of that method finds a gateway that has lost the server. */
+    const char *_Atomic lost;
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */
+
+static bool is(const char *request, const char *method)
+{
+    return method && strncmp(request, method, strlen(method)) == 0;
+}
 
 /* Its only object is "file". */
 static int answer(void *arg, const char *request, char *body, size_t size)
 {
     struct bucket *b = arg;
 
-    if (strncmp(request, "HEAD /b/file ", 13) == 0) {
-        snprintf(b->server.headers, sizeof b->server.headers,
-                 "ETag: \"%032u\"\r\nContent-Length: 5\r\n", 1u);
-        return 200;
+    if (is(request, atomic_load(&b->lost))) {
+        atomic_store(&b->lost, NULL);
+        if (!is(request, "HEAD"))
+            snprintf(body, size, "<html>Not found</html>");
+        return 404;
     }
+    snprintf(b->server.headers, sizeof b->server.headers, "%s%s%s",
+             b->numbered ? "x-amz-request-id: 1\r\n" : "",
+             is(request, "GET") ? "" : "ETag: \"00000000000000000000000000000001\"\r\n",
+             is(request, "HEAD") ? "Content-Length: 5\r\n" : "");
+    if (is(request, "HEAD"))
+        return strstr(request, " /b/file ") ? 200 : 404;
+    if (!is(request, "GET"))
+        return is(request, "DELETE") ? 204 : 200;
     if (strstr(request, "prefix= ") && atomic_load(&b->slow))
         fb_sleep_ns(SLOW_NS);
     snprintf(body, size,
@@ -41,7 +59,7 @@ static int answer(void *arg, const char *request, char *body, size_t size)
     return 200;
 }
 
-static int setup(void **state)
+static int setup_with(void **state, bool numbered)
 {
     struct bucket *b = fb_alloc(sizeof *b);
     const char *const env[] = {NULL};
@@ -50,11 +68,22 @@ static int setup(void **state)
     struct fb_error err = {0};
 
     assert_non_null(b);
+    b->numbered = numbered;
     fb_test_server_start(&b->server, answer, b);
     config.endpoint = b->server.url;
     assert_int_equal(fb_source_s3_open(&config, &b->source, &err), 0);
     *state = b;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_with(state, false);
+}
+
+static int setup_numbered(void **state)
+{
+    return setup_with(state, true);
 }
 
 static int teardown(void **state)
@@ -84,10 +113,49 @@ static void late_probe(void **state)
     assert_int_equal(fb_test_stat(b->source, "file"), 0);
 }
 
+/* "Not found", without S3's words, is nobody's answer where S3 has words. */
+static void gateway_changes(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_job *make = fb_test_job(FB_SOURCE_MKNOD, "new");
+
+    atomic_store(&b->lost, "DELETE");
+    assert_int_equal(fb_test_run(b->source, FB_SOURCE_UNLINK, "file", NULL), 0);
+    assert_null(atomic_load(&b->lost));
+    make->mode = S_IFREG | 0644;
+    atomic_store(&b->lost, "PUT");
+    assert_int_equal(fb_source_wait(b->source, make), 0);
+    assert_null(atomic_load(&b->lost));
+    fb_source_job_put(make);
+}
+
+/* HEAD has none: there it is the id that tells, where good answers have one. */
+static void gateway_numbered(void **state)
+{
+    struct bucket *b = *state;
+
+    atomic_store(&b->lost, "HEAD");
+    assert_int_equal(fb_test_stat(b->source, "file"), 0);
+    assert_null(atomic_load(&b->lost));
+    assert_int_equal(fb_test_stat(b->source, "other"), -ENOENT);
+}
+
+static void gateway_unknown(void **state)
+{
+    struct bucket *b = *state;
+
+    atomic_store(&b->lost, "HEAD");
+    assert_int_equal(fb_test_stat(b->source, "file"), -ENOENT);
+    assert_int_equal(fb_test_stat(b->source, "file"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(late_probe, setup, teardown),
+        cmocka_unit_test_setup_teardown(gateway_changes, setup, teardown),
+        cmocka_unit_test_setup_teardown(gateway_numbered, setup_numbered, teardown),
+        cmocka_unit_test_setup_teardown(gateway_unknown, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
