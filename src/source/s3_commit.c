@@ -362,7 +362,8 @@ void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
     struct fb_s3_file *file = fb_s3_file_at(job->handle);
     struct fb_s3_commit_op *op;
 
-    if (file->error < 0 || !file->dirty || file->unlinked || !is_meant(file, job)) {
+    if (file->error < 0 || !file->dirty || file->unlinked || file->overtaken ||
+        !is_meant(file, job)) {
         tell_attr(file, job);
         fb_source_job_finish(job, file->error);
         return;

@@ -39,6 +39,8 @@ struct fb_s3_file {
     bool opened;      /* what is there has been looked at */
     bool existed;     /* there is an object of that key */
     bool dirty;       /* what was written is not in it */
+    bool touched;     /* written to or cut since it was opened */
+    bool overtaken;   /* never touched, and another's has appeared since: it has nothing to say */
     bool replaced;    /* the object is another's by now */
     bool unlinked;
     bool exclusive;      /* made with O_EXCL: nobody else may have made it meanwhile */
@@ -98,6 +100,8 @@ void fb_s3_file_live_attr(const struct fb_s3_file *file, struct fb_attr *ret_att
 /* Something has happened: whoever waits for it goes on. */
 void fb_s3_file_pump(struct fb_s3_file *file);
 FB_MUST_CHECK int fb_s3_file_make_room(struct fb_s3_file *file, size_t need);
+/* It is written to, or cut: what it is then is meant to appear. */
+void fb_s3_file_touch(struct fb_s3_file *file);
 /* There is an object of that key: whoever writes it knows. */
 void fb_s3_file_appeared(struct fb_s3 *s3, const char *key);
 /* A write waits that came before the commit under way. */

@@ -278,6 +278,14 @@ void fb_s3_closefile(struct fb_s3 *s3, struct fb_source_handle *handle)
 
 /* ---- what others do to a file that is being written ------------------------------------------ */
 
+void fb_s3_file_touch(struct fb_s3_file *file)
+{
+    file->dirty = file->touched = true;
+    file->overtaken = false;
+}
+
+/* Who has opened a file to replace it, and written nothing yet, has emptied it at the open: what
+ * was written after that stays. */
 void fb_s3_file_appeared(struct fb_s3 *s3, const char *key)
 {
     struct fb_list *it, *tmp;
@@ -285,7 +293,10 @@ void fb_s3_file_appeared(struct fb_s3 *s3, const char *key)
     FB_LIST_FOREACH (it, tmp, &s3->files) {
         struct fb_s3_file *file = FB_LIST_ENTRY(it, struct fb_s3_file, link);
 
-        file->existed |= strcmp(file->key, key) == 0;
+        if (strcmp(file->key, key) != 0)
+            continue;
+        file->existed = true;
+        file->overtaken |= file->opened && file->dirty && !file->touched && !file->commit;
     }
 }
 

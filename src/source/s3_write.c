@@ -108,7 +108,7 @@ static int64_t put(struct fb_s3_file *file, uint64_t offset, const char *data, u
         memset(file->buffer + (offset - file->sent), 0, (size_t)length);
     if (offset + length > file->size)
         file->size = offset + length;
-    file->dirty = true;
+    fb_s3_file_touch(file);
     return (int64_t)length;
 }
 
@@ -249,7 +249,8 @@ int fb_s3_file_truncate(struct fb_s3 *s3, struct fb_source_job *job)
     }
     if (size < file->sent)
         return -ENOTSUP;
-    file->dirty = file->dirty || size != file->size;
+    if (file->dirty || size != file->size)
+        fb_s3_file_touch(file);
     file->size = size;
     fb_s3_file_live_attr(file, &job->attr);
     return 0;

@@ -654,6 +654,51 @@ static void cut_while_committed(void **state)
     assert_int_equal(now(b, close_job(handle)), 0);
 }
 
+/* Who has opened a file to replace it, and written nothing, does not empty what another has written
+ * since. Writing makes it count again. */
+static void opened_while_written(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *idle = open_new(b, "file"), *busy = open_new(b, "file");
+    struct ask commit;
+
+    assert_int_equal(now(b, write_job(busy, 0, 10)), 0);
+    assert_int_equal(now(b, commit_job(busy)), 0);
+    begin(b, &commit, commit_job(idle));
+    wait_for(&commit.done);
+    assert_int_equal(commit.job->attr.mode, 0);
+    assert_int_equal(end(&commit), 0);
+    check_seen(b, "PUT file,");
+    check_size(b, "file", 10);
+    assert_int_equal(now(b, write_job(idle, 0, 3)), 0);
+    assert_int_equal(now(b, commit_job(idle)), 0);
+    check_size(b, "file", 3);
+    assert_int_equal(now(b, close_job(idle)), 0);
+    assert_int_equal(now(b, close_job(busy)), 0);
+}
+
+/* What nobody has written to is an empty file, and what was cut to nothing is, too. */
+static void empty_files(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle = open_new(b, "empty"), *other = open_new(b, "cut");
+    struct fb_source_job *cut = fb_source_job_new(FB_SOURCE_SETATTR, "cut");
+
+    assert_int_equal(now(b, commit_job(handle)), 0);
+    check_size(b, "empty", 0);
+    assert_int_equal(now(b, close_job(handle)), 0);
+    cut->handle = other;
+    cut->set = FB_SET_SIZE;
+    assert_int_equal(now(b, cut), 0);
+    handle = open_new(b, "cut");
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    assert_int_equal(now(b, commit_job(handle)), 0);
+    assert_int_equal(now(b, commit_job(other)), 0);
+    check_size(b, "cut", 0);
+    assert_int_equal(now(b, close_job(handle)), 0);
+    assert_int_equal(now(b, close_job(other)), 0);
+}
+
 /* An answer that tells no tag is none. */
 static void put_without_tag(void **state)
 {
@@ -883,6 +928,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(open_while_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(cut_while_committed, setup, teardown),
         cmocka_unit_test_setup_teardown(put_without_tag, setup, teardown),
+        cmocka_unit_test_setup_teardown(opened_while_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(empty_files, setup, teardown),
         cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_look, setup, teardown),
