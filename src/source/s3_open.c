@@ -343,7 +343,7 @@ bool fb_s3_is_appearing(const struct fb_s3 *s3, const char *key)
     return false;
 }
 
-int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to)
+int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to, bool exclusive)
 {
     struct fb_s3_file *file = find_new(s3, from);
 
@@ -352,6 +352,6 @@ int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to)
     if (file->upload != FB_S3_UPLOAD_NONE || file->commit)
         return -EBUSY;
     snprintf(file->key, sizeof file->key, "%s", to);
-    file->exclusive = false; /* a rename replaces what it finds */
+    file->exclusive = exclusive; /* else a rename replaces what it finds */
     return 0;
 }

@@ -233,8 +233,10 @@ bool fb_s3_file_unlink(struct fb_s3 *s3, const char *key);
 bool fb_s3_is_written_below(const struct fb_s3 *s3, const char *dir_key);
 /* What was written is about to appear there, or below. */
 bool fb_s3_is_appearing(const struct fb_s3 *s3, const char *key);
-/* -ENOENT when there is no such file, or an object of it. */
-FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to);
+/* -ENOENT when there is no such file, or an object of it. `exclusive`: nobody else may have made
+ * one of the new name until it appears. */
+FB_MUST_CHECK int fb_s3_file_rename(struct fb_s3 *s3, const char *from, const char *to,
+                                    bool exclusive);
 
 /* "/bucket/key" encoded, for x-amz-copy-source. NULL without memory. */
 FB_MUST_CHECK char *fb_s3_copy_source(const struct fb_s3 *s3, const char *key);

@@ -465,7 +465,7 @@ void fb_s3_rename(struct fb_s3 *s3, struct fb_source_job *job)
     if (n >= 0 && fb_s3_is_appearing(s3, op->from_key))
         n = -EBUSY;
     if (n >= 0) {
-        int r = fb_s3_file_rename(s3, op->from_key, op->to_key);
+        int r = fb_s3_file_rename(s3, op->from_key, op->to_key, job->flags & RENAME_NOREPLACE);
 
         if (r != -ENOENT) {
             op->result = r;

@@ -135,6 +135,8 @@ static int put(struct bucket *b, const char *request, const char *key, char *bod
         snprintf(b->server.headers, sizeof b->server.headers, "ETag: \"%032u\"\r\n", 7u);
         return 200;
     }
+    if (strcasestr(request, "\r\nif-none-match: *") && object_at(b, key, false))
+        return 412;
     if (!from) {
         store(b, key, length ? strtoul(length + 16, NULL, 10) : 0);
         snprintf(b->server.headers, sizeof b->server.headers, "ETag: \"%032u\"\r\n", b->versions);
@@ -346,6 +348,14 @@ static struct fb_source_job *rename_job(const char *from, const char *to)
     struct fb_source_job *job = fb_source_job_new(FB_SOURCE_RENAME, from);
 
     job->path2 = fb_strdup(to);
+    return job;
+}
+
+static struct fb_source_job *exclusive_rename_job(const char *from, const char *to)
+{
+    struct fb_source_job *job = rename_job(from, to);
+
+    job->flags = RENAME_NOREPLACE;
     return job;
 }
 
@@ -699,6 +709,20 @@ static void empty_files(void **state)
     assert_int_equal(now(b, close_job(other)), 0);
 }
 
+/* A new file that was renamed to a name nobody had does not replace who has it by now. */
+static void rename_to_taken(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source_handle *handle = open_new(b, "from");
+
+    assert_int_equal(now(b, write_job(handle, 0, 10)), 0);
+    assert_int_equal(now(b, exclusive_rename_job("from", "to")), 0);
+    put_object(b, "to", 5);
+    assert_int_equal(now(b, commit_job(handle)), -EEXIST);
+    check_size(b, "to", 5);
+    assert_int_equal(now(b, close_job(handle)), 0);
+}
+
 /* An answer that tells no tag is none. */
 static void put_without_tag(void **state)
 {
@@ -930,6 +954,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(put_without_tag, setup, teardown),
         cmocka_unit_test_setup_teardown(opened_while_written, setup, teardown),
         cmocka_unit_test_setup_teardown(empty_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(rename_to_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(renamed_is_another, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(overtaken_after_look, setup, teardown),
