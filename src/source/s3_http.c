@@ -67,8 +67,8 @@ static void launch_all(struct fb_s3_http *http)
 
         if (r == -EKEYEXPIRED)
             pause_call(http, call, false);
-        else if (r < 0)
-            finish(http, call, r);
+        else if (r < 0) /* Keys that were good, and are no more, are an outage. */
+            finish(http, call, r == -EACCES && http->accepted ? -EHOSTDOWN : r);
     }
     atomic_store_explicit(&http->shown_on_wire, http->on_wire, memory_order_relaxed);
     atomic_store_explicit(&http->shown_limit, (uint32_t)http->pace.limit, memory_order_relaxed);

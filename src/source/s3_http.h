@@ -11,8 +11,9 @@
  *
  * A pause is random and doubles each time, and is never shorter than the server asks for
  * (Retry-After, of which half a minute is believed). What fails for longer than the request's
- * deadline allows, or would have to be tried after it, is -EHOSTDOWN. How many requests are on the
- * wire adapts (s3_pace.h).
+ * deadline allows, or would have to be tried after it, is -EHOSTDOWN; so is what is refused because
+ * keys that were good have expired and there are no new ones. How many requests are on the wire
+ * adapts (s3_pace.h).
  */
 #ifndef FB_SOURCE_S3_HTTP_H
 #define FB_SOURCE_S3_HTTP_H

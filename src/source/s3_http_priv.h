@@ -63,7 +63,8 @@ struct fb_s3_http {
     uint32_t on_wire;
     bool in_path;
     bool answered;    /* the server has, once */
-    bool numbered;    /* and good answers of its have a request's id */
+    bool accepted;    /* it has taken our keys */
+    bool numbered;    /* good answers of its have a request's id */
     bool no_encoding; /* the server knows no encoding-type */
     bool stopping;
     bool threaded;

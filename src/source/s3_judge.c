@@ -42,7 +42,8 @@ static enum fb_s3_verdict judge_refusal(struct fb_s3_http *http, struct fb_s3_ca
 {
     bool may = call->amends < AMENDS_MAX;
 
-    call->result = -EACCES;
+    /* Who we are is as it was; that nobody says so in time tells nothing about the file. */
+    call->result = keys_expired(call) && http->accepted ? -EHOSTDOWN : -EACCES;
     if (may && clock_off(call)) {
         http->skew_ns = call->reply.date_ns - fb_wall_ns();
         return FB_S3_AT_ONCE;
@@ -166,6 +167,7 @@ static enum fb_s3_verdict judge_good(struct fb_s3_http *http, struct fb_s3_call 
         return FB_S3_AGAIN;
     if (call->check)
         call->result = call->check(call);
+    http->accepted |= !w->who->anonymous;
     http->numbered |= call->result == 0 && call->reply.request_id[0];
     return call->result == -EAGAIN ? FB_S3_AGAIN : FB_S3_DONE;
 }

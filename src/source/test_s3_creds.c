@@ -31,6 +31,7 @@ struct rig {
     _Atomic int lifetime_s;
     _Atomic int asked; /* how often keys were asked for */
     _Atomic bool late; /* those of the second time are new, and take a while */
+    _Atomic bool down; /* it gives none any more */
 };
 
 static void set(struct rig *rig, const char *name, const char *value)
@@ -75,6 +76,8 @@ static int answer(void *arg, const char *request, char *body, size_t size)
                  "<IsTruncated>false</IsTruncated></ListBucketResult>");
         return 200;
     }
+    if (atomic_load(&rig->down))
+        return 500;
     if (atomic_load(&rig->late) && atomic_load(&rig->asked) == 1) {
         fb_sleep_ns(50 * FB_NS_PER_MS); /* time for a hasty answer */
         atomic_store(&rig->generation, 1);
@@ -430,6 +433,41 @@ static void test_expired_meanwhile(void **state)
     fb_source_close(source);
 }
 
+static int stat_root(struct fb_source *source)
+{
+    struct fb_source_job *job = fb_source_job_new(FB_SOURCE_STAT, "");
+    int r;
+
+    assert_non_null(job);
+    job->deadline_ns = fb_now_ns() + PATIENCE_NS;
+    r = fb_source_wait(source, job);
+    fb_source_job_put(job);
+    return r;
+}
+
+/* Keys that were good and cannot be renewed are an outage; those that never were are refused. */
+static void test_expired_for_good(void **state)
+{
+    struct rig *rig = *state;
+    struct fb_s3_config config = {
+        .uri = "s3://b", .path_style = true, .endpoint = rig->server.url, .env = rig->env};
+    int64_t until_ns = fb_now_ns() + PATIENCE_NS;
+    struct fb_source *source;
+    int r;
+
+    atomic_store(&rig->lifetime_s, -100);
+    assert_int_equal(fb_source_s3_open(&config, &source, &rig->err), -EACCES);
+    assert_non_null(strstr(rig->err.text, "the bucket b refuses access"));
+    atomic_store(&rig->lifetime_s, 4);
+    if (fb_source_s3_open(&config, &source, &rig->err) < 0)
+        fail_msg("%s", rig->err.text);
+    atomic_store(&rig->down, true);
+    while ((r = stat_root(source)) == 0 && fb_now_ns() < until_ns)
+        fb_sleep_ns(20 * FB_NS_PER_MS);
+    assert_int_equal(r, -EIO);
+    fb_source_close(source);
+}
+
 /* While the service is down the old keys are used, to their end; then there is a sentence. */
 static void test_service_down(void **state)
 {
@@ -672,6 +710,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_expiry, setup, teardown),
         cmocka_unit_test_setup_teardown(test_expired_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_expired_for_good, setup, teardown),
         cmocka_unit_test_setup_teardown(test_service_down, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_service, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_once, setup, teardown),

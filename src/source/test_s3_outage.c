@@ -19,8 +19,10 @@
 struct bucket {
     struct fb_test_server server;
     struct fb_source *source;
-    bool numbered;     /* good answers have an id */
-    _Atomic bool slow; /* to say what is at the root */
+    bool numbered;            /* good answers have an id */
+    _Atomic bool slow;        /* to say what is at the root */
+    _Atomic int refusal;      /* 0, or the status of all answers */
+    const char *_Atomic code; /* of the refusal */
     /* The next request of that method finds a gateway that has lost the server. */
     const char *_Atomic lost;
 };
@@ -43,6 +45,11 @@ static int answer(void *arg, const char *request, char *body, size_t size)
             snprintf(body, size, "<html>Not found</html>");
         return 404;
     }
+    if (atomic_load(&b->refusal)) {
+        snprintf(body, is(request, "HEAD") ? 1 : size, "<Error><Code>%s</Code></Error>",
+                 atomic_load(&b->code));
+        return atomic_load(&b->refusal);
+    }
     snprintf(b->server.headers, sizeof b->server.headers, "%s%s%s",
              b->numbered ? "x-amz-request-id: 1\r\n" : "",
              is(request, "GET") ? "" : "ETag: \"00000000000000000000000000000001\"\r\n",
@@ -59,19 +66,24 @@ static int answer(void *arg, const char *request, char *body, size_t size)
     return 200;
 }
 
+static int open_bucket(struct bucket *b, struct fb_source **ret_source, struct fb_error *err)
+{
+    const char *const env[] = {"AWS_ACCESS_KEY_ID=AK", "AWS_SECRET_ACCESS_KEY=Sesame", NULL};
+    const struct fb_s3_config config = {
+        .uri = "s3://b", .path_style = true, .endpoint = b->server.url, .env = env};
+
+    return fb_source_s3_open(&config, ret_source, err);
+}
+
 static int setup_with(void **state, bool numbered)
 {
     struct bucket *b = fb_alloc(sizeof *b);
-    const char *const env[] = {NULL};
-    struct fb_s3_config config = {
-        .uri = "s3://b", .path_style = true, .unsigned_requests = true, .env = env};
     struct fb_error err = {0};
 
     assert_non_null(b);
     b->numbered = numbered;
     fb_test_server_start(&b->server, answer, b);
-    config.endpoint = b->server.url;
-    assert_int_equal(fb_source_s3_open(&config, &b->source, &err), 0);
+    assert_int_equal(open_bucket(b, &b->source, &err), 0);
     *state = b;
     return 0;
 }
@@ -149,6 +161,31 @@ static void gateway_unknown(void **state)
     assert_int_equal(fb_test_stat(b->source, "file"), 0);
 }
 
+static void refuse(struct bucket *b, int status, const char *code)
+{
+    atomic_store(&b->code, code);
+    atomic_store(&b->refusal, status);
+}
+
+/* Keys that were good, and have expired, say nothing about a file; a refusal does. Whose keys were
+ * never good is told so. */
+static void expired_keys(void **state)
+{
+    struct bucket *b = *state;
+    struct fb_source *other;
+    struct fb_error err = {0};
+
+    refuse(b, 400, "ExpiredToken");
+    assert_int_equal(fb_test_stat(b->source, "file"), -EIO);
+    assert_int_equal(open_bucket(b, &other, &err), -EACCES);
+    assert_non_null(strstr(err.text, "the bucket b refuses access (status 400, ExpiredToken)"));
+    refuse(b, 403, "AccessDenied");
+    FB_TEST_EVENTUALLY(fb_test_health(b->source) == FB_SOURCE_UP);
+    assert_int_equal(fb_test_stat(b->source, "file"), -EACCES);
+    refuse(b, 0, NULL);
+    assert_int_equal(fb_test_stat(b->source, "file"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +193,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gateway_changes, setup, teardown),
         cmocka_unit_test_setup_teardown(gateway_numbered, setup_numbered, teardown),
         cmocka_unit_test_setup_teardown(gateway_unknown, setup, teardown),
+        cmocka_unit_test_setup_teardown(expired_keys, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
