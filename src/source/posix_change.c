@@ -144,7 +144,6 @@ static int make_node(int parent, const char *name, uint32_t mode)
     switch (mode & S_IFMT) {
     case S_IFDIR:
         return mkdirat(parent, name, mode & 07777);
-    case S_IFREG:
     case S_IFIFO:
     case S_IFSOCK:
         return mknodat(parent, name, mode, 0);
@@ -154,13 +153,40 @@ static int make_node(int parent, const char *name, uint32_t mode)
     }
 }
 
+/* It is of that type, has no other name, and is ours, whatever the source makes of who we are
+ * unless we are root. */
+static bool is_just_made(const struct stat *st, uint32_t mode)
+{
+    return (st->st_mode & S_IFMT) == (mode & S_IFMT) && (S_ISDIR(mode) || st->st_nlink == 1) &&
+           (geteuid() != 0 || st->st_uid == 0);
+}
+
+/* Who may write to the directory on the source may have put something else there since, which is
+ * not the caller's to have. */
 static void hand_over_below(int parent, const char *name, const struct fb_source_job *job,
                             uint32_t mode)
 {
     FB_AUTO_CLOSE int fd = openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
 
-    if (fd >= 0)
+    if (fd >= 0 && fstat(fd, &st) == 0 && is_just_made(&st, mode))
         fb_posix_hand_over(fd, parent, job, mode);
+}
+
+/* By its descriptor, which leads to nothing else. */
+static int make_regular(int parent, const char *name, struct fb_source_job *job, uint32_t mode)
+{
+    FB_AUTO_CLOSE int fd =
+        openat(parent, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 07777);
+    struct stat st;
+
+    if (fd < 0)
+        return fb_posix_errno();
+    fb_posix_hand_over(fd, parent, job, mode);
+    if (fstat(fd, &st) < 0)
+        return errno == ESTALE ? -EIO : -errno;
+    fb_posix_attr(&st, &job->attr);
+    return 0;
 }
 
 int fb_posix_mknod(int root, struct fb_source_job *job)
@@ -173,6 +199,8 @@ int fb_posix_mknod(int root, struct fb_source_job *job)
     if (r != 0)
         return r;
     mode = fb_posix_mode(parent, job);
+    if (S_ISREG(mode))
+        return make_regular(parent, name, job, mode);
     if (make_node(parent, name, mode) < 0)
         return fb_posix_errno();
     hand_over_below(parent, name, job, mode);
@@ -189,7 +217,7 @@ int fb_posix_symlink(int root, struct fb_source_job *job)
         return r;
     if (symlinkat(job->path2, parent, name) < 0)
         return fb_posix_errno();
-    hand_over_below(parent, name, job, 0);
+    hand_over_below(parent, name, job, S_IFLNK);
     return look_below(parent, name, job);
 }
 

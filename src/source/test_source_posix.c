@@ -11,6 +11,7 @@
 
 #define BUFFERS      4
 #define BUFFER_BYTES (1u << 20)
+#define SWAPS        200u
 
 struct fixture {
     struct fb_test_dir dir; /* root/ is the source, outside/ is beside it */
@@ -425,6 +426,60 @@ static void test_expected_version(void **state)
     fb_source_job_put(job);
 }
 
+/* Somebody who may write to the directory puts another file in the place of what is made there. */
+struct swapper {
+    const char *mine, *name;
+    _Atomic bool stop;
+    _Atomic unsigned swaps;
+};
+
+static void *swap(void *arg)
+{
+    struct swapper *s = arg;
+
+    while (!atomic_load(&s->stop)) {
+        if (renameat2(AT_FDCWD, s->mine, AT_FDCWD, s->name, RENAME_EXCHANGE) == 0)
+            atomic_fetch_add(&s->swaps, 1);
+    }
+    return NULL;
+}
+
+static void make_while_swapped(struct fixture *f, uint32_t type)
+{
+    FB_AUTO_FREE char *mine = fb_strdup(fb_test_dir_path(&f->dir, "root/mine"));
+    FB_AUTO_FREE char *name = fb_strdup(fb_test_dir_path(&f->dir, "root/made"));
+    FB_AUTO_FREE char *secret = fb_strdup(fb_test_dir_path(&f->dir, "outside/secret"));
+    struct swapper s = {.mine = mine, .name = name};
+    pthread_t thread;
+    struct stat st;
+
+    assert_int_equal(chmod(secret, 0600), 0);
+    assert_int_equal(fb_thread_start(&thread, "swapper", swap, &s), 0);
+    for (unsigned i = 0; i < SWAPS; i++) {
+        struct fb_source_job *job = fb_test_job(FB_SOURCE_MKNOD, "made");
+        unsigned before = atomic_load(&s.swaps);
+
+        job->mode = type | 0666;
+        job->caller = (struct fb_caller){.uid = geteuid(), .gid = getegid()};
+        assert_int_equal(link(secret, mine), 0);
+        assert_int_equal(fb_source_wait(f->source, job), 0);
+        fb_source_job_put(job);
+        FB_TEST_EVENTUALLY(atomic_load(&s.swaps) != before);
+        assert_int_equal(stat(secret, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+        assert_int_equal(unlink(mine), 0);
+        assert_int_equal(unlink(name), 0);
+    }
+    atomic_store(&s.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void test_swapped_when_made(void **state)
+{
+    make_while_swapped(*state, S_IFREG);
+    make_while_swapped(*state, S_IFIFO);
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -445,6 +500,7 @@ int main(int argc, char **argv)
         TEST(test_appended_while_read),
         TEST(test_truncated_while_read),
         TEST(test_expected_version),
+        TEST(test_swapped_when_made),
     };
 
     if (argc == 3 && !strcmp(argv[1], "denied"))
