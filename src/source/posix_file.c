@@ -209,12 +209,30 @@ static int flush(int fd)
     return close(copy) < 0 && errno != EINTR ? handle_errno() : 0;
 }
 
-int fb_posix_commit(struct fb_source_job *job)
+static int sync_to_disk(int fd, const struct fb_source_job *job)
 {
-    int fd = fb_posix_handle_fd(job), r = 0;
+    return (job->flags & FB_COMMIT_DATA ? fdatasync(fd) : fsync(fd)) < 0 ? handle_errno() : 0;
+}
 
+/* The names in a directory. */
+static int commit_dir(int root, const struct fb_source_job *job)
+{
+    FB_AUTO_CLOSE int fd = fb_posix_openat(root, job->path, O_RDONLY | O_DIRECTORY);
+
+    if (fd < 0)
+        return fd == -ESTALE ? FB_POSIX_AGAIN : fd;
+    return sync_to_disk(fd, job);
+}
+
+int fb_posix_commit(int root, struct fb_source_job *job)
+{
+    int fd, r = 0;
+
+    if (!job->handle)
+        return commit_dir(root, job);
+    fd = fb_posix_handle_fd(job);
     if (job->flags & FB_COMMIT_SYNC)
-        r = (job->flags & FB_COMMIT_DATA ? fdatasync(fd) : fsync(fd)) < 0 ? handle_errno() : 0;
+        r = sync_to_disk(fd, job);
     if (r == 0 && (job->flags & FB_COMMIT_FLUSH))
         r = flush(fd);
     return r == 0 ? fb_posix_fstat(job) : r;

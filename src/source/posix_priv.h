@@ -146,7 +146,7 @@ FB_MUST_CHECK int fb_posix_open(struct fb_posix_handles *handles, int root,
 FB_MUST_CHECK int fb_posix_fstat(struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_pread(struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_write(struct fb_source_job *job);
-FB_MUST_CHECK int fb_posix_commit(struct fb_source_job *job);
+FB_MUST_CHECK int fb_posix_commit(int root, struct fb_source_job *job);
 FB_MUST_CHECK int fb_posix_fallocate(struct fb_source_job *job);
 
 FB_MUST_CHECK int fb_posix_setattr(int root, struct fb_source_job *job);

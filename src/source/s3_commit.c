@@ -359,9 +359,15 @@ static bool is_meant(struct fb_s3_file *file, const struct fb_source_job *job)
 
 void fb_s3_commit(struct fb_s3 *s3, struct fb_source_job *job)
 {
-    struct fb_s3_file *file = fb_s3_file_at(job->handle);
+    struct fb_s3_file *file;
     struct fb_s3_commit_op *op;
 
+    /* A directory: what its names lead to is with the server, or has not appeared. */
+    if (!job->handle) {
+        fb_source_job_finish(job, 0);
+        return;
+    }
+    file = fb_s3_file_at(job->handle);
     if (file->error < 0 || !file->dirty || file->unlinked || file->overtaken ||
         !is_meant(file, job)) {
         tell_attr(file, job);

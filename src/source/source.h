@@ -67,7 +67,7 @@ enum fb_source_op {
     FB_SOURCE_OPEN,        /* path, flags, mode -> handle, attr, direct */
     FB_SOURCE_PREAD,       /* handle, offset, iov -> bytes: what is being written */
     FB_SOURCE_WRITE,       /* handle, offset, iov, flags -> bytes: all of them, or the first */
-    FB_SOURCE_COMMIT,      /* handle, flags -> attr: see below */
+    FB_SOURCE_COMMIT,      /* handle, flags -> attr, or path of a directory, flags: see below */
     FB_SOURCE_FALLOCATE,   /* handle, flags (of fallocate), offset, length */
     FB_SOURCE_SETATTR,     /* path or handle, set, attr -> attr */
     FB_SOURCE_MKNOD,       /* path, mode with type, attr.rdev -> attr; MKDIR is one of S_IFDIR */
@@ -103,7 +103,7 @@ enum fb_source_op {
  * that the source has the bytes, and for FB_COMMIT_SYNC that it would keep them through a power
  * cut. A `direct` file may not be meant to appear yet, when a copy of its descriptor is closed:
  * attr.mode is 0 as long as what was written has not taken its place. `data`, if there is any, is
- * all of the new file.
+ * all of the new file. Of a directory it is FB_COMMIT_SYNC: the names in it are kept likewise.
  */
 struct fb_source;
 

@@ -79,7 +79,7 @@ static int run_change(struct posix *posix, int root, struct fb_source_job *job)
     case FB_SOURCE_WRITE:
         return fb_posix_write(job);
     case FB_SOURCE_COMMIT:
-        return fb_posix_commit(job);
+        return fb_posix_commit(root, job);
     case FB_SOURCE_FALLOCATE:
         return fb_posix_fallocate(job);
     case FB_SOURCE_SETATTR:

@@ -171,6 +171,17 @@ static int commit(struct fixture *f, struct fb_source_handle *h, uint32_t flags,
     return r;
 }
 
+static int commit_dir(struct fixture *f, const char *path)
+{
+    struct fb_source_job *job = fb_test_job(FB_SOURCE_COMMIT, path);
+    int r;
+
+    job->flags = FB_COMMIT_SYNC;
+    r = fb_source_wait(f->source, job);
+    fb_source_job_put(job);
+    return r;
+}
+
 static void finish_file(struct fixture *f, struct fb_source_handle *h)
 {
     assert_int_equal(commit(f, h, FB_COMMIT_FLUSH, NULL), 0);
@@ -413,6 +424,10 @@ static void test_directories(void **state)
     if (f->kind->modes)
         assert_int_equal(attr.mode, S_IFDIR | 0750);
     assert_int_equal(put_file(f, "dir/file", "x"), 0);
+    assert_int_equal(commit_dir(f, ""), 0);
+    assert_int_equal(commit_dir(f, "dir"), 0);
+    assert_int_equal(commit_dir(f, "dir/file"), -ENOTDIR);
+    assert_int_equal(commit_dir(f, "none"), -ENOENT);
     assert_int_equal(fb_test_run(f->source, FB_SOURCE_RMDIR, "dir", NULL), -ENOTEMPTY);
     assert_int_equal(fb_test_run(f->source, FB_SOURCE_UNLINK, "dir", NULL), -EISDIR);
     assert_int_equal(fb_test_run(f->source, FB_SOURCE_RMDIR, "dir/file", NULL), -ENOTDIR);

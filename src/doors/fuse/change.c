@@ -53,7 +53,7 @@ static uint64_t moment(const struct fb_change *change, const struct fb_source_jo
     char buf[FB_PATH_MAX];
     const char *path = job->op == FB_SOURCE_LINK ? job->path2 : job->path;
 
-    if (job->op == FB_SOURCE_COMMIT)
+    if (job->op == FB_SOURCE_COMMIT && change->handle)
         path = fb_node_path(mount, change->handle->id, buf, NULL);
     return fb_cache_moment(mount->volume, path);
 }

@@ -1,5 +1,5 @@
 /*
- * FLUSH, FSYNC, RELEASE: the source is asked to say that it has the bytes.
+ * FLUSH, FSYNC, FSYNCDIR, RELEASE: the source is asked to say that it has the bytes.
  *
  * FLUSH comes at every close() and its answer is close()'s. It may take long: a network file system
  * writes back. But a program that was killed cannot end before it is answered, and hears nothing
@@ -135,13 +135,32 @@ void fb_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_
     commit(req, fi, FB_COMMIT_SYNC | (datasync ? FB_COMMIT_DATA : 0), true);
 }
 
-/* What is made, removed or renamed is with the source when its answer comes. */
+/* Of a directory that is gone there is nothing to keep. */
+static void dir_committed(struct fb_change *change, struct fb_source_job *job)
+{
+    fuse_reply_err(change->req, job->result == -ENOENT ? 0 : -job->result);
+}
+
+/* What is made, removed or renamed is with the source when its answer comes; on its disks it is
+ * after this. An object store has no such difference. */
 void fb_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-    (void)ino;
-    (void)datasync;
+    struct fb_mount *mount = fb_mount_of(req);
+    char buf[FB_PATH_MAX];
+    const char *path = fb_node_path(mount, fb_file_of(mount, ino), buf, NULL);
+    struct fb_source_job *job;
+    struct fb_change *change;
+
     (void)fi;
-    fuse_reply_err(req, 0);
+    if (!path || mount->direct || mount->config.read_only) {
+        fuse_reply_err(req, 0);
+        return;
+    }
+    change = fb_change_new(req, FB_SOURCE_COMMIT, path, &job);
+    if (!change)
+        return;
+    job->flags = FB_COMMIT_SYNC | (datasync ? FB_COMMIT_DATA : 0);
+    fb_change_submit(change, job, true, dir_committed);
 }
 
 /* ---- RELEASE ---- */
