@@ -186,7 +186,8 @@ struct fb_source_job {
     bool refused;        /* the backend never saw it */
     bool direct;         /* OPEN: see above */
     bool at_end;         /* READDIR: nothing comes after these entries */
-    uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file */
+    uint64_t bytes;      /* READ, PREAD: less than asked only at the end of the file; with -ESTALE
+                          * and no `expect`: of the file while it changed */
     int64_t age_ns;      /* STAT, READDIR: of the answer */
     struct fb_attr attr; /* READ: holds for all bytes read; with -ESTALE the version seen */
     char *data;          /* malloc'd, released with the job */

@@ -174,7 +174,8 @@ static int run(void *arg, struct fb_source_job *job)
     }
     for (int i = 0; i < TRIES_MAX && r == FB_POSIX_AGAIN; i++) {
         r = fb_source_job_expired(job) ? -ETIMEDOUT : try_job(posix, job);
-        if (r != 0)
+        /* What was read of a file that changed meanwhile is some callers' answer. */
+        if (r != 0 && !(r == -ESTALE && job->op == FB_SOURCE_READ))
             undo(posix, job);
     }
     return r == FB_POSIX_AGAIN ? -EIO : r;
