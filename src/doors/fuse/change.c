@@ -38,6 +38,9 @@ static void change_done(struct fb_source_job *job)
     struct fb_mount *mount = change->mount;
 
     fb_interruptible(change->req, NULL);
+    /* No file has the number 0, as do the answers without attributes. */
+    if (job->result == 0 && job->attr.ino != 0)
+        fb_live_seen(mount, &job->attr, change->asked_ns);
     change->answer(change, job);
     if (change->bytes > 0)
         fb_bytes_give(mount, change->bytes);
@@ -70,10 +73,11 @@ void fb_change_submit(struct fb_change *change, struct fb_source_job *job, bool 
     }
     change->answer = answer;
     change->asked = moment(change, job);
+    change->asked_ns = fb_now_ns();
     fb_interruptible(change->req, &change->interrupted);
     job->caller = fb_caller_of(change->req);
     job->cancel = &change->interrupted;
-    job->deadline_ns = fb_now_ns() + patience_ns;
+    job->deadline_ns = change->asked_ns + patience_ns;
     job->done = change_done;
     job->arg = change;
     fb_source_submit(fb_volume_source(mount->volume), job);

@@ -353,14 +353,16 @@ void fb_live_forget(struct fb_mount *mount, uint32_t id);
 struct fb_live_view {
     struct fb_handle *handle;
     char *path;
-    uint64_t dev;
-    uint64_t ino;
+    struct fb_attr attr; /* what was last seen of it */
     bool named;
 };
 
 /* False: the node is not live. End the view with fb_live_view_end(). */
 FB_MUST_CHECK bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_view);
 void fb_live_view_end(struct fb_live_view *view);
+/* What the source has told of a file when it was asked then: kept for its live nodes, which answer
+ * it once nothing leads to the file any more. */
+void fb_live_seen(struct fb_mount *mount, const struct fb_attr *attr, int64_t asked_ns);
 /* The node that has the name, if it is live: more than 0; the kernel counts as told of it, and the
  * handle has a reference. -ENOMEM. */
 FB_MUST_CHECK int fb_live_lookup(struct fb_mount *mount, const char *path, uint32_t parent,
@@ -406,7 +408,8 @@ struct fb_change {
     struct fb_mount *mount;
     fuse_req_t req;
     _Atomic bool interrupted;
-    uint64_t asked;   /* the cache's moment */
+    uint64_t asked; /* the cache's moment */
+    int64_t asked_ns;
     uint32_t parent;  /* of path: as the node table calls it */
     uint32_t parent2; /* of path2 */
     uint32_t id;      /* the node that is changed, if it has one */

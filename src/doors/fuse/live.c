@@ -42,17 +42,19 @@
 struct live {
     struct fb_list id_link;
     struct fb_list path_link; /* linked while there is a path */
+    struct fb_list file_link; /* among all nodes of its file */
     uint32_t id;
-    bool named; /* LOOKUP of the path gives this node */
-    char *path; /* NULL: nothing leads to it any more */
-    uint64_t dev;
-    uint64_t ino;
+    bool named;             /* LOOKUP of the path gives this node */
+    char *path;             /* NULL: nothing leads to it any more */
+    struct fb_attr attr;    /* what was last seen of the file; number and device never change */
+    int64_t asked_ns;       /* when it was asked for; 0: it is the record's */
     struct fb_list writers; /* struct fb_handle */
 };
 
 struct fb_lives {
     struct fb_list by_id[FB_FUSE_LIVE_BUCKETS];
     struct fb_list by_path[FB_FUSE_LIVE_BUCKETS];
+    struct fb_list by_file[FB_FUSE_LIVE_BUCKETS];
 };
 
 int fb_lives_create(struct fb_lives **ret_lives)
@@ -64,6 +66,7 @@ int fb_lives_create(struct fb_lives **ret_lives)
     for (unsigned i = 0; i < FB_FUSE_LIVE_BUCKETS; i++) {
         fb_list_init(&lives->by_id[i]);
         fb_list_init(&lives->by_path[i]);
+        fb_list_init(&lives->by_file[i]);
     }
     *ret_lives = lives;
     return 0;
@@ -73,6 +76,7 @@ static void free_live(struct live *live)
 {
     fb_list_remove(&live->id_link);
     fb_list_remove(&live->path_link);
+    fb_list_remove(&live->file_link);
     free(live->path);
     free(live);
 }
@@ -99,6 +103,22 @@ static struct fb_list *id_bucket(struct fb_mount *mount, uint32_t id)
 static struct fb_list *path_bucket(struct fb_mount *mount, const char *path)
 {
     return &mount->lives->by_path[fb_hash64(path, strlen(path)) % FB_FUSE_LIVE_BUCKETS];
+}
+
+static struct fb_list *file_bucket(struct fb_mount *mount, const struct fb_attr *attr)
+{
+    return &mount->lives->by_file[fb_mix64(attr->ino ^ fb_mix64(attr->dev)) % FB_FUSE_LIVE_BUCKETS];
+}
+
+static bool is_of(const struct live *live, const struct fb_attr *attr)
+{
+    return live->attr.ino == attr->ino && live->attr.dev == attr->dev;
+}
+
+/* Removed and closed, it may be gone, and its number another's. */
+static bool is_there(const struct live *live)
+{
+    return live->path || !fb_list_empty(&live->writers);
 }
 
 static struct live *find(struct fb_mount *mount, uint32_t id)
@@ -139,6 +159,22 @@ static void set_path(struct fb_mount *mount, struct live *live, char *path)
         live->named = false;
 }
 
+/* Another node of the file may know more of it than the record does: nobody can set a ctime back. */
+static void inherit(struct fb_mount *mount, struct live *live)
+{
+    struct fb_list *it, *tmp;
+
+    FB_LIST_FOREACH (it, tmp, file_bucket(mount, &live->attr)) {
+        const struct live *other = FB_LIST_ENTRY(it, struct live, file_link);
+
+        if (is_of(other, &live->attr) && is_there(other) && other->asked_ns > live->asked_ns &&
+            other->attr.version.ctime_ns >= live->attr.version.ctime_ns) {
+            live->attr = other->attr;
+            live->asked_ns = other->asked_ns;
+        }
+    }
+}
+
 /* Finds or makes. NULL without memory. */
 static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path,
                            const struct fb_attr *attr)
@@ -157,12 +193,14 @@ static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path
         return NULL;
     }
     live->id = id;
-    live->dev = attr->dev;
-    live->ino = attr->ino;
+    live->attr = *attr;
     fb_list_init(&live->id_link);
     fb_list_init(&live->path_link);
+    fb_list_init(&live->file_link);
     fb_list_init(&live->writers);
+    inherit(mount, live);
     fb_list_push_back(id_bucket(mount, id), &live->id_link);
+    fb_list_push_back(file_bucket(mount, attr), &live->file_link);
     set_path(mount, live, copy);
     /* Release: who sees the flag, or the count, finds the entry; under the lock in any case. */
     atomic_fetch_add_explicit(&mount->live_count, 1, memory_order_release);
@@ -224,7 +262,7 @@ int fb_live_create(struct fb_handle *handle, const char *path, const struct fb_a
     fb_mutex_lock(&mount->lives_lock);
     live = find_named(mount, path);
     /* Another program was quicker: it is the same file. */
-    if (live && live->ino == attr->ino && live->dev == attr->dev) {
+    if (live && is_of(live, attr)) {
         id = live->id;
         fb_files_ref(mount->files, id, 1);
     }
@@ -295,8 +333,7 @@ bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_v
     fb_mutex_lock(&mount->lives_lock);
     live = find(mount, id);
     if (live) {
-        ret_view->ino = live->ino;
-        ret_view->dev = live->dev;
+        ret_view->attr = live->attr;
         ret_view->named = live->named;
         if (live->path)
             ret_view->path = fb_strdup(live->path);
@@ -307,6 +344,25 @@ bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_v
     }
     fb_mutex_unlock(&mount->lives_lock);
     return live != NULL;
+}
+
+void fb_live_seen(struct fb_mount *mount, const struct fb_attr *attr, int64_t asked_ns)
+{
+    struct fb_list *it, *tmp;
+
+    if (mount->direct || atomic_load_explicit(&mount->live_count, memory_order_relaxed) == 0)
+        return;
+    fb_mutex_lock(&mount->lives_lock);
+    FB_LIST_FOREACH (it, tmp, file_bucket(mount, attr)) {
+        struct live *live = FB_LIST_ENTRY(it, struct live, file_link);
+
+        /* Answers may overtake each other; what was asked later is as true at least. */
+        if (!is_of(live, attr) || !is_there(live) || live->asked_ns > asked_ns)
+            continue;
+        live->attr = *attr;
+        live->asked_ns = asked_ns;
+    }
+    fb_mutex_unlock(&mount->lives_lock);
 }
 
 void fb_live_view_end(struct fb_live_view *view)

@@ -106,7 +106,7 @@ static bool same_file(struct fb_mount *mount, uint32_t id, const struct fb_attr 
     bool same;
 
     if (fb_live_get(mount, id, &view)) {
-        same = view.ino == now->ino && view.dev == now->dev;
+        same = view.attr.ino == now->ino && view.attr.dev == now->dev;
     } else {
         fb_files_attr(mount->files, id, &attr);
         same = attr.ino == now->ino && attr.dev == now->dev;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
 
@@ -38,6 +39,7 @@ struct live_request {
     fuse_req_t req;
     _Atomic bool interrupted;
     uint32_t id;
+    int64_t asked_ns;
     struct fb_live_view view;
 };
 
@@ -48,7 +50,7 @@ static bool is_other(const struct live_request *r, const struct fb_attr *now)
     const struct fb_version *version = fb_files_version(mount->files, r->id);
 
     if (!mount->direct)
-        return now->ino != r->view.ino || now->dev != r->view.dev;
+        return now->ino != r->view.attr.ino || now->dev != r->view.attr.dev;
     return now->version.size != version->size || now->version.tag[0] != version->tag[0] ||
            now->version.tag[1] != version->tag[1];
 }
@@ -62,10 +64,12 @@ static void live_done(struct fb_source_job *job)
     fb_interruptible(r->req, NULL);
     if (rc == -ENOENT || rc == -ENOTDIR || (rc == 0 && !r->view.handle && is_other(r, &job->attr)))
         rc = -ESTALE;
-    if (rc < 0)
+    if (rc < 0) {
         fuse_reply_err(r->req, -rc);
-    else
+    } else {
+        fb_live_seen(mount, &job->attr, r->asked_ns);
         fb_reply_live_attr(r->req, &job->attr);
+    }
     fb_source_job_put(job);
     fb_live_view_end(&r->view);
     fb_request_free(mount, r);
@@ -85,7 +89,8 @@ static void ask_source(fuse_req_t req, uint32_t id, struct fb_live_view *view)
         fb_live_view_end(view);
         return;
     }
-    *r = (struct live_request){.mount = mount, .req = req, .id = id, .view = *view};
+    *r = (struct live_request){
+        .mount = mount, .req = req, .id = id, .asked_ns = fb_now_ns(), .view = *view};
     if (view->handle)
         job->handle = view->handle->source;
     fb_interruptible(req, &r->interrupted);
@@ -113,11 +118,12 @@ static bool answer_live(fuse_req_t req, uint32_t id, struct fb_handle *own)
     if (view.handle || (view.path && !(mount->direct && is_unmoved(mount, id, view.path)))) {
         ask_source(req, id, &view);
     } else {
-        struct fb_attr attr;
+        struct fb_attr attr = view.attr;
 
-        /* Removed, nobody can tell more than what was known; and a node made for a writer is what
-         * it was made from, before and after. */
-        fb_files_attr(mount->files, id, &attr);
+        /* Removed, nobody can tell more than what was last seen; and a node made for a writer is
+         * what it was made from, before and after. */
+        if (mount->direct)
+            fb_files_attr(mount->files, id, &attr);
         if (!view.path)
             attr.nlink = 0;
         fb_reply_live_attr(req, &attr);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
 #include "store/files.h"
@@ -118,6 +119,7 @@ struct live_request {
     fuse_req_t req;
     _Atomic bool interrupted;
     uint32_t id; /* the kernel counts as told of it */
+    int64_t asked_ns;
     struct fb_handle *handle;
 };
 
@@ -132,6 +134,7 @@ static void live_done(struct fb_source_job *job)
     if (job->result < 0) {
         fuse_reply_err(r->req, -job->result);
     } else {
+        fb_live_seen(mount, &job->attr, r->asked_ns);
         fb_entry_live(mount, r->id, &job->attr, &entry);
         told = fuse_reply_entry(r->req, &entry) == 0;
     }
@@ -166,7 +169,8 @@ static bool lookup_live(fuse_req_t req, uint32_t parent, const char *path)
         }
         return true;
     }
-    *r = (struct live_request){.mount = mount, .req = req, .id = id, .handle = handle};
+    *r = (struct live_request){
+        .mount = mount, .req = req, .id = id, .asked_ns = fb_now_ns(), .handle = handle};
     job->handle = handle->source;
     fb_interruptible(req, &r->interrupted);
     fb_job_submit(mount, job, &caller, &r->interrupted, live_done, r);

@@ -134,8 +134,8 @@ void fb_live_read(fuse_req_t req, uint32_t id, size_t size, off_t off, struct fb
     *r = (struct live_read){.mount = mount,
                             .req = req,
                             .size = size,
-                            .dev = view->dev,
-                            .ino = view->ino,
+                            .dev = view->attr.dev,
+                            .ino = view->attr.ino,
                             .handle = fb_steal(view->handle)};
     if (r->handle) {
         job->handle = r->handle->source;
