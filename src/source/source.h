@@ -115,8 +115,8 @@ enum fb_source_commit {
     FB_COMMIT_ALONE = 16, /* with FLUSH: nobody else has the file open */
 };
 
-/* WRITE of a file that was opened with O_APPEND: at its end, wherever that is by now. Without it
- * the offset counts: that is the writing back of a page. */
+/* WRITE by a descriptor with O_APPEND: at the file's end, wherever that is by now. Without it the
+ * offset counts, as when a page is written back. */
 #define FB_WRITE_APPEND 1u
 #define FB_WRITE_WHOLE  2u /* all or an error, whatever was written */
 

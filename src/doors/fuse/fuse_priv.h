@@ -291,9 +291,8 @@ struct fb_handle {
     struct fb_list live_link; /* among the writers of its node */
     struct fb_mount *mount;
     struct fb_source_handle *source;
-    uint32_t id; /* the node */
-    bool direct; /* as the source says */
-    bool append;
+    uint32_t id;          /* the node */
+    bool direct;          /* as the source says */
     _Atomic bool written; /* something was */
     _Atomic bool failed;  /* something was not, and the source does not know */
     uint32_t process;     /* who opened it, when direct */
@@ -305,8 +304,8 @@ FB_MUST_CHECK int fb_lives_create(struct fb_lives **ret_lives);
 void fb_lives_destroy(struct fb_lives *lives); /* takes NULL */
 
 /* `job`: the OPEN that succeeded. NULL without memory. */
-FB_MUST_CHECK struct fb_handle *
-fb_handle_new(struct fb_mount *mount, const struct fb_source_job *job, uint32_t id, bool append);
+FB_MUST_CHECK struct fb_handle *fb_handle_new(struct fb_mount *mount,
+                                              const struct fb_source_job *job, uint32_t id);
 void fb_handle_get(struct fb_handle *handle);
 void fb_handle_put(struct fb_handle *handle); /* takes NULL */
 /* What the kernel left open, as fb_dirs_close(). */

@@ -597,7 +597,7 @@ void fb_live_removed(struct fb_mount *mount, const char *path)
 /* ---- handles ---- */
 
 struct fb_handle *fb_handle_new(struct fb_mount *mount, const struct fb_source_job *job,
-                                uint32_t id, bool append)
+                                uint32_t id)
 {
     struct fb_handle *handle = fb_alloc(sizeof *handle);
 
@@ -607,7 +607,6 @@ struct fb_handle *fb_handle_new(struct fb_mount *mount, const struct fb_source_j
     handle->source = job->handle;
     handle->id = id;
     handle->direct = job->direct;
-    handle->append = append;
     if (job->direct)
         handle->process = fb_task_process(job->caller.pid);
     atomic_init(&handle->refs, 1);

@@ -56,7 +56,7 @@ static void created(struct fb_change *change, struct fb_source_job *job)
     int rc = job->result;
 
     if (rc == 0) {
-        change->handle = fb_handle_new(mount, job, FB_FILE_NONE, (fi->flags & O_APPEND) != 0);
+        change->handle = fb_handle_new(mount, job, FB_FILE_NONE);
         rc = change->handle ? make_entry(change, job, &entry) : -ENOMEM;
         if (!change->handle)
             fb_source_close_handle(mount, job->handle);
@@ -118,7 +118,6 @@ static bool same_file(struct fb_mount *mount, uint32_t id, const struct fb_attr 
 static int take_open(struct fb_change *change, struct fb_source_job *job)
 {
     struct fb_mount *mount = change->mount;
-    bool append = (change->fi.flags & O_APPEND) != 0;
     int rc;
 
     /* A node that was made for this open is whatever is opened. */
@@ -126,7 +125,7 @@ static int take_open(struct fb_change *change, struct fb_source_job *job)
         fb_source_close_handle(mount, job->handle);
         return -ESTALE;
     }
-    change->handle = fb_handle_new(mount, job, change->id, append);
+    change->handle = fb_handle_new(mount, job, change->id);
     if (!change->handle) {
         fb_source_close_handle(mount, job->handle);
         return -ENOMEM;

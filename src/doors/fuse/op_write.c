@@ -7,6 +7,7 @@
  * And READ of a live node, the same in the other direction.
  */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "core/mem.h"
 #include "doors/fuse/fuse_priv.h"
@@ -63,11 +64,11 @@ void fb_op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, 
     job->handle = handle->source;
     job->offset = (uint64_t)off;
     /* A page that is written back goes where it belongs; the kernel does not look how much of it
-     * was written. */
+     * was written. All else by the descriptor's flags, which fcntl() changes. */
     if (fi->writepage)
         job->flags = FB_WRITE_WHOLE;
     else
-        job->flags = handle->append ? FB_WRITE_APPEND : 0;
+        job->flags = fi->flags & O_APPEND ? FB_WRITE_APPEND : 0;
     job->iov[0] = (struct iovec){.iov_base = bytes, .iov_len = size};
     job->iov_count = 1;
     /* A part of an object may have to go first. */

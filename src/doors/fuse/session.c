@@ -78,8 +78,14 @@ void fb_op_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct fb_mount *mount = userdata;
 
-    want(conn, FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_PARALLEL_DIROPS |
-                   FUSE_CAP_READDIRPLUS | FUSE_CAP_POSIX_ACL);
+    want(conn, FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS |
+                   FUSE_CAP_POSIX_ACL);
+    /* The parts of a large direct write would be on their way together; but appended they have to
+     * be one after the other. (libfuse wants it by itself.) */
+    if (mount->config.read_only)
+        want(conn, FUSE_CAP_ASYNC_DIO);
+    else
+        conn->want &= ~(unsigned)FUSE_CAP_ASYNC_DIO;
     /* A node's bytes never change: nothing is gained by asking for its attributes at every read.
      * But those of a live node do, and they are: a page of an older time must go. (For other nodes
      * the kernel has the attributes and does not ask.) */
