@@ -210,6 +210,12 @@ static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path
 
 /* ---- becoming live ---- */
 
+/* Its record's path is no longer its own: it stays the version that it is. */
+static bool lost_name(struct fb_mount *mount, uint32_t id)
+{
+    return (fb_node_flags(mount->nodes, id) & (FB_NODE_GONE | FB_NODE_LIVE)) == FB_NODE_GONE;
+}
+
 /* As obtain(), of a node that the kernel may forget meanwhile: then there is nothing to do. False:
  * no memory. */
 static bool obtain_known(struct fb_mount *mount, uint32_t id, const char *path,
@@ -220,7 +226,8 @@ static bool obtain_known(struct fb_mount *mount, uint32_t id, const char *path,
     /* Counted before it is looked for: who forgets removes the node first and then looks at the
      * count, so that one of the two sees the other (fb_entry_forget()). */
     atomic_fetch_add_explicit(&mount->live_count, 1, memory_order_relaxed);
-    done = !fb_node_known(mount->nodes, id, NULL) || obtain(mount, id, path, attr);
+    done = !fb_node_known(mount->nodes, id, NULL) || lost_name(mount, id) ||
+           obtain(mount, id, path, attr);
     atomic_fetch_sub_explicit(&mount->live_count, 1, memory_order_relaxed);
     return done;
 }
