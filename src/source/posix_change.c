@@ -103,7 +103,7 @@ int fb_posix_setattr(int root, struct fb_source_job *job)
     struct stat st;
 
     if (!job->handle) {
-        r = fb_posix_look_at(root, job->path, &path_fd, &st);
+        r = fb_posix_look_at_own(root, job, &path_fd, &st);
         fd = path_fd;
     }
     if (r != 0)
@@ -124,7 +124,7 @@ int fb_posix_setxattr(int root, struct fb_source_job *job)
     FB_AUTO_CLOSE int fd = -1;
     char path[FB_POSIX_PROC_SIZE];
     struct stat st;
-    int r = fb_posix_look_at(root, job->path, &fd, &st);
+    int r = fb_posix_look_at_own(root, job, &fd, &st);
 
     if (r != 0)
         return r;

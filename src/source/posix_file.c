@@ -95,7 +95,7 @@ static int open_standing(int root, struct fb_source_job *job, int *ret_fd)
     char path[FB_POSIX_PROC_SIZE];
     int flags = O_CLOEXEC | (int)(job->flags & O_TRUNC);
     struct stat st;
-    int r = fb_posix_look_at(root, job->path, &path_fd, &st);
+    int r = fb_posix_look_at_own(root, job, &path_fd, &st);
 
     if (r != 0)
         return r;

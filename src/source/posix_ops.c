@@ -55,6 +55,17 @@ int fb_posix_look_at(int root, const char *path, int *ret_fd, struct stat *ret_s
     return 0;
 }
 
+int fb_posix_look_at_own(int root, const struct fb_source_job *job, int *ret_fd,
+                         struct stat *ret_st)
+{
+    int r = fb_posix_look_at(root, job->path, ret_fd, ret_st);
+
+    if (r == 0 && job->own_ino != 0 &&
+        (ret_st->st_ino != job->own_ino || ret_st->st_dev != job->own_dev))
+        return -ESTALE;
+    return r;
+}
+
 void fb_posix_proc_path(char path[FB_POSIX_PROC_SIZE], int fd)
 {
     snprintf(path, FB_POSIX_PROC_SIZE, "/proc/self/fd/%d", fd);

@@ -80,6 +80,10 @@ FB_MUST_CHECK int fb_posix_openat(int root, const char *path, uint64_t flags);
 /* An O_PATH descriptor, and what it leads to. */
 FB_MUST_CHECK int fb_posix_look_at(int root, const char *path, int *ret_fd, struct stat *ret_st);
 
+/* The same for a change: -ESTALE when the job is meant for another file. */
+FB_MUST_CHECK int fb_posix_look_at_own(int root, const struct fb_source_job *job, int *ret_fd,
+                                       struct stat *ret_st);
+
 /* The name that leads to the very inode of a descriptor. */
 void fb_posix_proc_path(char path[FB_POSIX_PROC_SIZE], int fd);
 

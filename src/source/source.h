@@ -156,6 +156,9 @@ struct fb_source_job {
     char *path2;                     /* malloc'd, released with the job */
     const struct fb_version *expect; /* NULL, or &expected: READ fails with -ESTALE for others */
     struct fb_version expected;
+    uint64_t own_ino; /* 0, or with own_dev the one file that OPEN, SETATTR and SETXATTR by path
+                       * are meant for: -ESTALE for others. Not where files are `direct` */
+    uint64_t own_dev;
     uint64_t offset;
     struct fb_buffer *buffers[FB_SOURCE_IOV_MAX]; /* a reference each, given back with the job */
     unsigned buffer_count;

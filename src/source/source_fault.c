@@ -233,6 +233,8 @@ static struct fb_source_job *inner_job(const struct fb_source_job *outer)
                            : FB_NEVER_NS;
     job->expected = outer->expected;
     job->expect = outer->expect ? &job->expected : NULL;
+    job->own_dev = outer->own_dev;
+    job->own_ino = outer->own_ino;
     job->offset = outer->offset;
     job->buffer_count = outer->buffer_count;
     for (unsigned i = 0; i < outer->buffer_count; i++)

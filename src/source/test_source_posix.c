@@ -481,6 +481,33 @@ static void test_swapped_when_made(void **state)
     make_while_swapped(*state, S_IFIFO);
 }
 
+/* A change that is meant for one file is not made to another that has its name by now. */
+static void test_own_file(void **state)
+{
+    struct fixture *f = *state;
+
+    static const enum fb_source_op ops[] = {FB_SOURCE_OPEN, FB_SOURCE_SETATTR, FB_SOURCE_SETXATTR};
+    struct fb_attr own, other;
+
+    assert_int_equal(fb_test_run(f->source, FB_SOURCE_STAT, "file", &own), 0);
+    fb_test_dir_write(&f->dir, "root/other", "another");
+    rename_in(f, "root/other", "root/file");
+    assert_int_equal(fb_test_run(f->source, FB_SOURCE_STAT, "file", &other), 0);
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(ops); i++) {
+        struct fb_source_job *job = fb_test_job(ops[i], "file");
+
+        job->own_dev = own.dev;
+        job->own_ino = own.ino;
+        job->flags = ops[i] == FB_SOURCE_OPEN ? O_WRONLY | O_TRUNC : 0;
+        job->set = FB_SET_SIZE;
+        strcpy(job->name, "user.mark");
+        assert_int_equal(fb_source_wait(f->source, job), -ESTALE);
+        fb_source_job_put(job);
+    }
+    assert_int_equal(fb_test_run(f->source, FB_SOURCE_STAT, "file", &own), 0);
+    assert_true(fb_version_equal(&own.version, &other.version));
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -502,6 +529,7 @@ int main(int argc, char **argv)
         TEST(test_truncated_while_read),
         TEST(test_expected_version),
         TEST(test_swapped_when_made),
+        TEST(test_own_file),
     };
 
     if (argc == 3 && !strcmp(argv[1], "denied"))

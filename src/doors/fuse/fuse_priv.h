@@ -381,6 +381,9 @@ const char *fb_node_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_M
                          size_t *ret_len);
 /* For what is done to the file itself, by its path: NULL also when that is another's by now. */
 const char *fb_node_own_path(struct fb_mount *mount, uint32_t id, char buf[FB_PATH_MAX]);
+/* And then the source is not to do it to another either. (Of a directory its path is what counts.)
+ */
+void fb_job_own(struct fb_mount *mount, uint32_t id, struct fb_source_job *job);
 
 static inline bool fb_is_live(struct fb_mount *mount, uint32_t id)
 {

@@ -471,6 +471,21 @@ const char *fb_node_own_path(struct fb_mount *mount, uint32_t id, char buf[FB_PA
     return other.ino == own.ino && other.dev == own.dev ? path : NULL;
 }
 
+void fb_job_own(struct fb_mount *mount, uint32_t id, struct fb_source_job *job)
+{
+    struct fb_live_view view;
+    struct fb_attr attr;
+
+    fb_files_attr(mount->files, id, &attr);
+    if (mount->direct || !S_ISREG(attr.mode))
+        return;
+    if (fb_live_get(mount, id, &view))
+        attr = view.attr;
+    fb_live_view_end(&view);
+    job->own_dev = attr.dev;
+    job->own_ino = attr.ino;
+}
+
 /* ---- names that change ---- */
 
 /* What is being written there is not the file that has the name: it will be, when it is complete,

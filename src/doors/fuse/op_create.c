@@ -98,33 +98,11 @@ void fb_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mo
 
 /* ---- OPEN ---- */
 
-/* Whether it is still the node's file that stands there. */
-static bool same_file(struct fb_mount *mount, uint32_t id, const struct fb_attr *now)
-{
-    struct fb_live_view view;
-    struct fb_attr attr;
-    bool same;
-
-    if (fb_live_get(mount, id, &view)) {
-        same = view.attr.ino == now->ino && view.attr.dev == now->dev;
-    } else {
-        fb_files_attr(mount->files, id, &attr);
-        same = attr.ino == now->ino && attr.dev == now->dev;
-    }
-    fb_live_view_end(&view);
-    return same;
-}
-
 static int take_open(struct fb_change *change, struct fb_source_job *job)
 {
     struct fb_mount *mount = change->mount;
     int rc;
 
-    /* A node that was made for this open is whatever is opened. */
-    if (!mount->direct && !same_file(mount, change->id, &job->attr)) {
-        fb_source_close_handle(mount, job->handle);
-        return -ESTALE;
-    }
     change->handle = fb_handle_new(mount, job, change->id);
     if (!change->handle) {
         fb_source_close_handle(mount, job->handle);
@@ -164,8 +142,14 @@ void fb_open_for_writing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_
     struct fb_source_job *job;
     struct fb_change *change;
     char buf[FB_PATH_MAX];
-    const char *path = fb_node_path(mount, id, buf, NULL);
+    const char *path = NULL;
 
+    /* A node that was made for this open is whatever is opened; else it may be a descriptor that is
+     * opened again, long after its name has become another's. */
+    if (mount->direct)
+        path = fb_node_path(mount, id, buf, NULL);
+    else
+        path = fb_node_own_path(mount, id, buf);
     if (!path) {
         fuse_reply_err(req, ESTALE);
         return;
@@ -179,6 +163,7 @@ void fb_open_for_writing(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_
         return;
     change->id = id;
     change->fi = *fi;
+    fb_job_own(mount, id, job);
     job->flags = (uint32_t)fi->flags & OPEN_FLAGS & ~(unsigned)(O_CREAT | O_EXCL);
     fb_change_submit(change, job, false, opened);
 }

@@ -34,7 +34,8 @@ static void changed(struct fb_change *change, const struct fb_source_job *job)
     fb_files_attr(mount->files, change->id, &known);
     if (!path || mount->direct)
         return;
-    if (!S_ISREG(known.mode)) {
+    /* ESTALE: another file stands there, and the kernel looks the name up anew. */
+    if (!S_ISREG(known.mode) || job->result == -ESTALE) {
         fb_cache_forget(mount->volume, path);
         return;
     }
@@ -103,6 +104,8 @@ static struct fb_change *begin(fuse_req_t req, fuse_ino_t ino, enum fb_source_op
         change->held = fb_steal(view.handle);
         if (handle)
             (*ret_job)->handle = handle->source;
+        else
+            fb_job_own(mount, id, *ret_job);
     }
     fb_live_view_end(&view);
     return change;

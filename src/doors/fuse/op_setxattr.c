@@ -21,6 +21,8 @@ static void xattr_changed(struct fb_change *change, struct fb_source_job *job)
         } else {
             fb_cache_forget(mount->volume, job->path);
         }
+    } else if (job->result == -ESTALE) {
+        fb_cache_forget(mount->volume, job->path); /* the kernel looks the name up anew */
     }
     fuse_reply_err(change->req, -job->result);
 }
@@ -43,6 +45,7 @@ static void change_xattr(fuse_req_t req, fuse_ino_t ino, const char *name, const
     if (!change)
         return;
     change->id = id;
+    fb_job_own(mount, id, job);
     memcpy(job->name, name, strlen(name) + 1);
     job->flags = (uint32_t)flags;
     job->data = value ? malloc(size + 1) : NULL;
