@@ -233,6 +233,10 @@ void fb_cache_forget(struct fb_volume *volume, const char *path);
  * volumes of the source and their doors. `attr`: NULL, or what it is now; other names of a file
  * that has several are retired with it. */
 void fb_cache_changed(struct fb_volume *volume, const char *path, const struct fb_attr *attr);
+/* A file is open for writing through a door, before its names are told as changed; or no longer.
+ * While it is, what is learned of a file with several names is believed once only: each write
+ * changes it by all of them, and names but one of them as changed. */
+void fb_cache_writing(struct fb_volume *volume, const struct fb_attr *attr, bool begins);
 /* The same of a path and everything below it: a directory that went, or came. */
 void fb_cache_changed_below(struct fb_volume *volume, const char *path);
 

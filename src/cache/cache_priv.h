@@ -48,6 +48,7 @@
 #define FB_FETCH_BUCKETS  1024u
 #define FB_LOOKUP_BUCKETS 256u
 #define FB_FORGET_BUCKETS 1024u
+#define FB_WRITER_BUCKETS 1024u
 #define FB_ACCESS_RINGS   4u
 #define FB_ACCESS_SLOTS   8192u /* in each ring: 448 KiB */
 #define FB_ACCESS_SPARE   4096u /* of them, which hits in memory leave to what had to wait */
@@ -90,6 +91,8 @@ struct fb_cache {
     _Atomic uint64_t forgets_at[FB_FORGET_BUCKETS];
     _Atomic uint64_t forgets_all;
     _Atomic int64_t changed_ns; /* when the last of them was */
+    /* Files open for writing, by the hash of their numbers: see fb_cache_writing(). */
+    _Atomic uint32_t writers[FB_WRITER_BUCKETS];
     /* Calls of fb_cache_evict(): what was read before one must not be kept after it. Counted
      * before anything is forgotten; who keeps something looks after it is in the index (all of
      * this seq_cst, the index has a lock): so one of the two sees the other. */

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
 #include "cache/cache_priv.h"
 #include "core/clock.h"
 #include "core/mem.h"
@@ -55,10 +56,29 @@ static void retire(struct fb_volume *volume, uint32_t old)
     fb_files_unref(cache->files, old, 1);
 }
 
+static _Atomic uint32_t *writers_of(const struct fb_volume *volume, const struct fb_attr *attr)
+{
+    uint64_t hash = fb_mix64(attr->ino ^ fb_mix64(attr->dev ^ fb_mix64(volume->id)));
+
+    return &volume->cache->writers[hash % FB_WRITER_BUCKETS];
+}
+
+void fb_cache_writing(struct fb_volume *volume, const struct fb_attr *attr, bool begins)
+{
+    /* Who learns looks at the count first and then whether anything was changed since it asked; we
+     * count first and then tell of a change: one of the two sees the other. */
+    if (begins)
+        atomic_fetch_add(writers_of(volume, attr), 1);
+    else
+        atomic_fetch_sub(writers_of(volume, attr), 1);
+}
+
 /* How long what the source says of it may be believed. */
 static int64_t ttl_of(const struct fb_volume *volume, const struct fb_attr *attr)
 {
     if (S_ISREG(attr->mode) && !fb_version_settled(&attr->version, fb_wall_ns()))
+        return 0;
+    if (S_ISREG(attr->mode) && attr->nlink > 1 && atomic_load(writers_of(volume, attr)) > 0)
         return 0;
     return atomic_load_explicit(&volume->ttl_ns, memory_order_relaxed);
 }

@@ -32,6 +32,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "core/limits.h"
 #include "core/log.h"
@@ -253,6 +254,7 @@ int fb_live_open(struct fb_handle *handle, uint32_t id, const char *path,
         handle->id = id;
         live->named |= named && live->path;
         fb_list_push_back(&live->writers, &handle->live_link);
+        fb_cache_writing(mount->volume, &live->attr, true);
     }
     fb_mutex_unlock(&mount->lives_lock);
     return live ? 0 : -ENOMEM;
@@ -300,19 +302,27 @@ void fb_live_unname(struct fb_mount *mount, uint32_t id)
     fb_mutex_unlock(&mount->lives_lock);
 }
 
-void fb_live_close(struct fb_handle *handle)
+/* Under the lock. */
+static void close_live(struct fb_handle *handle)
 {
     struct fb_mount *mount = handle->mount;
     struct live *live;
 
-    fb_mutex_lock(&mount->lives_lock);
-    if (fb_list_linked(&handle->live_link)) {
-        fb_list_remove(&handle->live_link);
-        live = find(mount, handle->id);
-        if (live && fb_list_empty(&live->writers))
-            live->named = false;
-    }
-    fb_mutex_unlock(&mount->lives_lock);
+    if (!fb_list_linked(&handle->live_link))
+        return;
+    live = find(mount, handle->id);
+    FB_ASSERT(live); /* as long as it has writers */
+    fb_list_remove(&handle->live_link);
+    fb_cache_writing(mount->volume, &live->attr, false);
+    if (fb_list_empty(&live->writers))
+        live->named = false;
+}
+
+void fb_live_close(struct fb_handle *handle)
+{
+    fb_mutex_lock(&handle->mount->lives_lock);
+    close_live(handle);
+    fb_mutex_unlock(&handle->mount->lives_lock);
 }
 
 void fb_live_forget(struct fb_mount *mount, uint32_t id)
@@ -686,7 +696,7 @@ void fb_handle_put(struct fb_handle *handle)
         return;
     mount = handle->mount;
     fb_mutex_lock(&mount->lives_lock);
-    fb_list_remove(&handle->live_link);
+    close_live(handle);
     fb_list_remove(&handle->link);
     fb_mutex_unlock(&mount->lives_lock);
     fb_source_close_handle(mount, handle->source);
