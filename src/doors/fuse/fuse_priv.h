@@ -353,7 +353,7 @@ struct fb_live_view {
     struct fb_handle *handle;
     char *path;
     struct fb_attr attr; /* what was last seen of it */
-    bool named;
+    bool open;           /* for who reads: else the name leads to another node */
 };
 
 /* False: the node is not live. End the view with fb_live_view_end(). */

@@ -34,6 +34,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "core/clock.h"
 #include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -46,6 +47,7 @@ struct live {
     struct fb_list file_link; /* among all nodes of its file */
     uint32_t id;
     bool named;             /* LOOKUP of the path gives this node */
+    int64_t unnamed_ns;     /* when it lost the name by its last close; 0: it did not */
     char *path;             /* NULL: nothing leads to it any more */
     struct fb_attr attr;    /* what was last seen of the file; number and device never change */
     int64_t asked_ns;       /* when it was asked for; 0: it is the record's */
@@ -314,8 +316,11 @@ static void close_live(struct fb_handle *handle)
     FB_ASSERT(live); /* as long as it has writers */
     fb_list_remove(&handle->live_link);
     fb_cache_writing(mount->volume, &live->attr, false);
-    if (fb_list_empty(&live->writers))
-        live->named = false;
+    if (!fb_list_empty(&live->writers) || !live->named)
+        return;
+    live->named = false;
+    if (!mount->direct)
+        live->unnamed_ns = fb_now_ns();
 }
 
 void fb_live_close(struct fb_handle *handle)
@@ -340,6 +345,14 @@ void fb_live_forget(struct fb_mount *mount, uint32_t id)
 
 /* ---- asking ---- */
 
+/* Who has looked the name up just before the last close comes to open what he found. To be refused
+ * costs him another look-up, which may find the next writer's, and so on; so he is let in. */
+static bool may_open(const struct live *live)
+{
+    return live->named || (live->path && live->unnamed_ns > 0 &&
+                           fb_now_ns() - live->unnamed_ns < FB_SETTLE_TIME_NS);
+}
+
 bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_view)
 {
     struct live *live;
@@ -351,7 +364,7 @@ bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_v
     live = find(mount, id);
     if (live) {
         ret_view->attr = live->attr;
-        ret_view->named = live->named;
+        ret_view->open = may_open(live);
         if (live->path)
             ret_view->path = fb_strdup(live->path);
         if (!fb_list_empty(&live->writers)) {

@@ -13,9 +13,9 @@
  * There is nothing to release: an open file is a node the kernel knows. RELEASE does nothing, and
  * FLUSH is not sent (by kernels before 5.18 it is, and does nothing).
  *
- * A live node is opened while a program writes to it; after that its name leads elsewhere. What is
- * written as a whole is not there before it is complete: EBUSY. To open for writing is in
- * op_create.c.
+ * A live node is opened while a program writes to it, and for a moment more by who found it then;
+ * after that its name leads elsewhere. What is written as a whole is not there before it is
+ * complete: EBUSY. To open for writing is in op_create.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,7 @@ static void open_live(fuse_req_t req, struct fb_live_view *view)
 
     if (mount->direct && view->handle)
         fuse_reply_err(req, EBUSY); /* it is not complete */
-    else if (view->named)
+    else if (view->open)
         fuse_reply_open(req, &fi);
     else
         fuse_reply_err(req, ESTALE);
