@@ -30,6 +30,17 @@ enum {
 
 /* ---- sockets ---- */
 
+/* A daemon serves its own user only. Where its directory was another user may make one of the same
+ * name and listen there: who that is the kernel says, not the welcome. */
+static bool is_our_user(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+
+    return fb_sys6(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&peer, (long)&len, 0) == 0 &&
+           peer.uid == (uid_t)fb_sys(SYS_geteuid, 0, 0, 0, 0);
+}
+
 int fb_client_connect(struct fb_client *client)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -47,6 +58,10 @@ int fb_client_connect(struct fb_client *client)
     if (fb_sys(SYS_connect, fd, &address, sizeof address, 0) < 0) {
         fb_sys_close(fd);
         return -ECONNREFUSED;
+    }
+    if (!is_our_user(fd)) {
+        fb_sys_close(fd);
+        return -EACCES;
     }
     return fd;
 }

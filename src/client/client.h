@@ -164,8 +164,8 @@ int64_t fb_client_coarse_ns(void);
 /* `client` is zeroed memory. False: the socket's name is too long. */
 FB_MUST_CHECK bool fb_client_init(struct fb_client *client, const char *socket);
 void fb_client_forked(struct fb_client *client);
-/* A connection on which nothing is said: the daemon knows that there is somebody. Negative
- * errno. */
+/* A connection on which nothing is said: the daemon knows that there is somebody. Negative errno;
+ * -EACCES: who listens there is another user. */
 FB_MUST_CHECK int fb_client_connect(struct fb_client *client);
 /* The daemon hangs, and has for a while: it must not be waited for. */
 bool fb_client_hangs(struct fb_client *client);
