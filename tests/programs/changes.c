@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -227,6 +228,127 @@ static void odd_names(void)
     show("cut", "k");
     say("rename", rename(path("j"), odd));
     show("the other", "k");
+}
+
+/* ---- what is open when this program changes it ---- */
+
+enum deed {
+    UNLINK,
+    MOVE,
+    MOVE_OVER,
+    MOVE_DIRECTORY,
+    CHMOD,
+    UTIMES,
+    LINK,
+    UNLINK_LINK,
+    FCHMOD_ANOTHER,
+    CUT,
+    WRITE,
+    WRITE_STREAM,
+    DEEDS
+};
+
+static const char *of_deed(const char *what, int deed)
+{
+    static char names[4][64];
+    static int next;
+    char *name = names[next++ % 4];
+
+    snprintf(name, sizeof names[0], "kept%d/%s", deed, what);
+    return path(name);
+}
+
+static void fill_with(const char *file, char byte)
+{
+    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+    memset(buffer, byte, sizeof buffer);
+    if (fd < 0 || write(fd, buffer, sizeof buffer) != sizeof buffer)
+        die(file);
+    close(fd);
+}
+
+static int write_stream(const char *file)
+{
+    FILE *f = fopen(file, "r+");
+    int rc = f && fputs("stream", f) >= 0 ? 0 : -1;
+
+    fclose(f);
+    return rc;
+}
+
+static int do_deed(int deed, const char *file)
+{
+    struct timeval then[2] = {{1000000000, 0}, {1000000000, 0}};
+    char moved[64];
+    int fd, rc;
+
+    switch (deed) {
+    case UNLINK:
+        return unlink(file);
+    case MOVE:
+        return rename(file, of_deed("moved", deed));
+    case MOVE_OVER:
+        return rename(of_deed("other", deed), file);
+    case MOVE_DIRECTORY:
+        snprintf(moved, sizeof moved, "kept%d-moved", deed);
+        return rename(of_deed("", deed), path(moved));
+    case CHMOD:
+        return chmod(file, 0600);
+    case UTIMES:
+        return utimes(file, then);
+    case LINK:
+        return link(file, of_deed("second", deed));
+    case UNLINK_LINK:
+        return unlink(of_deed("linked", deed));
+    case FCHMOD_ANOTHER:
+        fd = open(file, O_RDONLY | O_CLOEXEC);
+        rc = fchmod(fd, 0600);
+        close(fd);
+        return rc;
+    case CUT:
+        return truncate(file, 100000);
+    case WRITE_STREAM:
+        return write_stream(file);
+    default:
+        fill_with(file, 'w');
+        return 0;
+    }
+}
+
+/* Of each there are two open, one of which was read in part; none of the bytes is cached, since
+ * they are too young. Then another file comes to the name, and a child inherits them. */
+static void kept(void)
+{
+    for (int deed = 0; deed < DEEDS; deed++) {
+        const char *file = of_deed("file", deed);
+        int begun, fresh;
+        int status = -1;
+        pid_t pid;
+
+        say("mkdir", mkdir(of_deed("", deed), 0755));
+        fill_with(file, 'a');
+        fill_with(of_deed("other", deed), 'b');
+        if (deed == UNLINK_LINK && link(file, of_deed("linked", deed)) != 0)
+            die(file);
+        begun = open(file, O_RDONLY | O_CLOEXEC);
+        fresh = open(file, O_RDONLY | O_CLOEXEC);
+        say_bytes("begun", buffer, read(begun, buffer, 10));
+        printf("%d ", deed);
+        say("done", do_deed(deed, file));
+        if (deed == UNLINK || deed == MOVE)
+            fill_with(file, 'n');
+        fflush(stdout);
+        pid = fork();
+        if (pid == 0)
+            _exit(pread(fresh, buffer, 1, 0) == 1 ? buffer[0] : 1);
+        waitpid(pid, &status, 0);
+        say("in a child", status);
+        say_bytes("untouched", buffer, read(fresh, buffer, sizeof buffer));
+        say_bytes("begun", buffer, read(begun, buffer, sizeof buffer));
+        close(begun);
+        close(fresh);
+    }
 }
 
 static void attributes(void)
@@ -521,6 +643,7 @@ int main(int argc, char **argv)
     names();
     renamed();
     odd_names();
+    kept();
     attributes();
     every_attribute();
     without_names();

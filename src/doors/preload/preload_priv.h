@@ -353,6 +353,10 @@ void fb_pl_writers_moved(const char *to, const struct stat *st);
 
 /* ---- wrap_change.c ---- */
 
+/* Before this program changes what the path leads to, or what it names: what it has open of that
+ * becomes real. "" or NULL: of what is open at `dir`. */
+void fb_pl_before_change(int dir, const char *path);
+
 /* The attributes of what is open have been changed. */
 void fb_pl_changed_fd(int fd);
 

@@ -1,7 +1,8 @@
 /*
  * Changes that this program makes below a root, past the cache: it must see them at once, however
- * long the metadata TTL is. libc does the work; then the daemon is told to ask the source next
- * time.
+ * long the metadata TTL is. What it has open of the file becomes the file itself, since of the
+ * version that was opened nothing more can be had afterwards; libc does the work; then the daemon
+ * is told to ask the source next time.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,81 @@
 #include <utime.h>
 
 #include "doors/preload/preload_priv.h"
+
+/* ---- before ---- */
+
+/* What is about to be changed. */
+struct target {
+    int dir;
+    const char *path;
+    bool known; /* the rest is: found out when a file is open that may be it */
+    bool is_dir;
+    struct stat st;                  /* no inode: there is nothing */
+    char clean[FB_CLIENT_FILE_PATH]; /* "": not to be had */
+    char exact[FB_CLIENT_FILE_PATH];
+};
+
+static _Thread_local struct target *target;
+
+static void find_out(struct target *t)
+{
+    int flags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+
+    t->known = true;
+    if (fb_sys_fstatat(t->dir, t->path, &t->st, flags) != 0 ||
+        (S_ISLNK(t->st.st_mode) && fb_sys_fstatat(t->dir, t->path, &t->st, AT_EMPTY_PATH) != 0))
+        t->st.st_ino = 0;
+    t->is_dir = t->st.st_ino != 0 && S_ISDIR(t->st.st_mode);
+    if (!fb_pl_path(t->dir, t->path, t->clean))
+        t->clean[0] = '\0';
+    if (t->path[0] == '\0' || !fb_pl_exact_name(t->dir, t->path, t->exact))
+        t->exact[0] = '\0';
+}
+
+static bool is_at(const struct target *t, const char *name, const char *path)
+{
+    size_t len = strlen(name);
+
+    return len > 0 && strncmp(path, name, len) == 0 &&
+           (path[len] == '\0' || (t->is_dir && path[len] == '/'));
+}
+
+/* By its inode, whatever name it was opened by; or by name, where the kernel says other numbers. */
+static bool is_target(int fd, const struct fb_pl_file *f)
+{
+    const struct fb_attr *attr = &f->file.attr;
+    struct target *t = target;
+
+    (void)fd;
+    if (!t->known)
+        find_out(t);
+    if (t->st.st_ino != 0 && t->st.st_ino == attr->ino &&
+        t->st.st_dev == (attr->dev ? attr->dev : f->file.root_dev))
+        return true;
+    return is_at(t, t->clean, f->path) || is_at(t, t->exact, f->path);
+}
+
+/* Not inlined: the target is large. */
+__attribute__((noinline)) static void make_real(int dir, const char *path)
+{
+    struct target t, *outer = target;
+
+    t.dir = dir;
+    t.path = path ? path : "";
+    t.known = false;
+    target = &t;
+    fb_pl_make_real_if(is_target);
+    target = outer; /* of the call that we are a signal handler in */
+}
+
+void fb_pl_before_change(int dir, const char *path)
+{
+    if (fb_unlikely(atomic_load_explicit(&fb_pl_active, memory_order_relaxed)) &&
+        !fb_pl_elsewhere(path))
+        make_real(dir, path);
+}
+
+/* ---- after ---- */
 
 /* By all its names: as it was written, and with links followed, those on the way and the last. */
 static void changed(int dir, const char *path)
@@ -131,6 +207,7 @@ static void moved(int from_dir, const char *from, int to_dir, const char *to)
   int rc;                                                  \
                                                            \
   path = fb_pl_go(&way, dir, path);                        \
+  fb_pl_before_change(dir, path);                          \
   rc = (int)fb_pl_end(&way, FB_REAL(name) args);           \
   if (is_dir)                                              \
    fb_pl_dirs_moved();                                     \
@@ -173,6 +250,7 @@ WRAP_CHANGE(symlink, (const char *o, const char *p), (o, p), AT_FDCWD, p)
   if (of_fd && !fb_pl_real_now(dir))                         \
    return -1;                                                \
   path = fb_pl_go(&way, dir, path);                          \
+  fb_pl_before_change(dir, path);                            \
   rc = (int)fb_pl_end(&way, FB_REAL(name) args);             \
   if (of_fd)                                                 \
    fb_pl_changed_fd(dir);                                    \
@@ -199,6 +277,8 @@ WRAP_CHANGE_AT(futimesat, (int d, const char *p, const struct timeval t[2]), (d,
    return -1;                                                                 \
   from = fb_pl_go(&way, from_dir, from);                                      \
   to = fb_pl_go(&other, to_dir, to);                                          \
+  fb_pl_before_change(from_dir, from);                                        \
+  fb_pl_before_change(to_dir, to);                                            \
   rc = FB_REAL(name) args;                                                    \
   if (rc < 0)                                                                 \
    fb_pl_failed(way.root ? &way : &other);                                    \

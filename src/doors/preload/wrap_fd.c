@@ -313,14 +313,18 @@ WRAP_REAL(int, fdatasync, (int fd), (fd))
 WRAP_REAL(int, syncfs, (int fd), (fd))
 
 /* The same, and whoever opens the path next is to see it: no writer's close() tells of it. */
-#define WRAP_ATTRIBUTE(name, params, args)               \
- FB_EXPORT int name params                               \
- {                                                       \
-  int rc = fb_pl_real_now(fd) ? FB_REAL(name) args : -1; \
-                                                         \
-  if (rc == 0)                                           \
-   fb_pl_changed_fd(fd);                                 \
-  return rc;                                             \
+#define WRAP_ATTRIBUTE(name, params, args) \
+ FB_EXPORT int name params                 \
+ {                                         \
+  int rc;                                  \
+                                           \
+  if (!fb_pl_real_now(fd))                 \
+   return -1;                              \
+  fb_pl_before_change(fd, NULL);           \
+  rc = FB_REAL(name) args;                 \
+  if (rc == 0)                             \
+   fb_pl_changed_fd(fd);                   \
+  return rc;                               \
  }
 
 WRAP_ATTRIBUTE(fchmod, (int fd, mode_t mode), (fd, mode))

@@ -176,6 +176,13 @@ static int took_odd_note(int fd, const char *path, int flags)
     return fd;
 }
 
+/* What the program has open of it for reading is to show what it writes. */
+static inline void about_to_write(int dir, const char *path, int flags)
+{
+    if (fb_unlikely(is_write(flags)) && !(flags & O_DIRECTORY))
+        fb_pl_before_change(dir, path);
+}
+
 /* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with
  * all their arguments, although the last may be missing: it is handed on unseen, in its register.
  *
@@ -187,12 +194,16 @@ static int took_odd_note(int fd, const char *path, int flags)
  int fd;                                                                             \
                                                                                      \
  if (!path || (!fb_pl_path(dir, path, clean) && !follow(dir, path, flags, clean))) { \
+  about_to_write(dir, path, flags);                                                  \
   fd = real;                                                                         \
   fb_pl_fresh(fd);                                                                   \
   return took_odd_note(fd, path, flags);                                             \
  }                                                                                   \
  fd = open_cached(dir, path, flags, clean);                                          \
- return fd >= 0 ? fd : took_note(real, clean, flags);
+ if (fd >= 0)                                                                        \
+  return fd;                                                                         \
+ about_to_write(dir, path, flags);                                                   \
+ return took_note(real, clean, flags);
 
 #define WRAP_OPEN(name)                                                                      \
  static __attribute__((noinline)) int name##_ours(const char *path, int flags, mode_t mode)  \
@@ -268,6 +279,7 @@ static int took_odd_note(int fd, const char *path, int flags)
   struct fb_pl_way way;                                                                    \
                                                                                            \
   path = fb_pl_go(&way, AT_FDCWD, path);                                                   \
+  fb_pl_before_change(AT_FDCWD, path);                                                     \
   return (int)fb_pl_end(&way, fb_pl_opened_real(FB_REAL(name)(path, mode), AT_FDCWD, path, \
                                                 O_CREAT | O_WRONLY | O_TRUNC));            \
  }

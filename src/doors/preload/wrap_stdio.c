@@ -126,13 +126,17 @@ static FILE *make_stream(int fd)
     return file;
 }
 
+static bool is_write(const char *mode)
+{
+    return mode[0] != 'r' || strchr(mode, '+');
+}
+
 /* What libc opens for writing, or did not serve, is noted as any other. */
 static FILE *passed(FILE *file, const char *path, const char *mode)
 {
     if (file)
         (void)fb_pl_opened_real(FB_REAL(fileno)(file), AT_FDCWD, path,
-                                mode[0] == 'r' && !strchr(mode, '+') ? O_RDONLY
-                                                                     : O_WRONLY | O_CREAT);
+                                is_write(mode) ? O_WRONLY | O_CREAT : O_RDONLY);
     return file;
 }
 
@@ -150,6 +154,8 @@ static FILE *passed(FILE *file, const char *path, const char *mode)
    return file;                                            \
   if (fd >= 0)                                             \
    close(fd);                                              \
+  if (is_write(mode))                                      \
+   fb_pl_before_change(AT_FDCWD, path);                    \
   file = passed(FB_REAL(name)(path, mode), path, mode);    \
   if (!file)                                               \
    fb_pl_failed(&way);                                     \
@@ -275,6 +281,8 @@ static FILE *reopen_ours(struct stream *s, FILE *file, const char *path, const c
   if (s)                                                              \
    return reopen_ours(s, file, path, mode);                           \
   path = fb_pl_go(&way, AT_FDCWD, path);                              \
+  if (path && is_write(mode))                                         \
+   fb_pl_before_change(AT_FDCWD, path);                               \
   if (fd >= 0) {                                                      \
    (void)fb_pl_make_real(fd);                                         \
    (void)fb_pl_closing(fd, &f);                                       \
