@@ -6,6 +6,7 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio_ext.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -15,13 +16,13 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "raw.h"
 #include "transcript.h"
 
 #define BIG (2u << 20)
@@ -258,7 +259,83 @@ static void to_others(const char *dir)
     close(pipes[1]);
 }
 
+/* By syscall(), as libuv does. */
+static void by_number(const char *dir)
+{
+    int fd = open_data(0), copy, out;
+    struct iovec iov[2] = {{big, 1000}, {big + 1000, 300000}};
+    char path[4096];
+    struct stat st = {0};
+    struct statx x = {0};
+
+    say("statx", syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x));
+    printf("mode %o size %llu\n", x.stx_mode, x.stx_size);
+    say_stat("newfstatat", (int)syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH), &st);
+    say_stat("fstat", (int)syscall(SYS_fstat, fd, &st), &st);
+    say_stat("by path", (int)syscall(SYS_newfstatat, AT_FDCWD, data_path, &st, 0), &st);
+    say_bytes("read", big, syscall(SYS_read, fd, big, 1000));
+    say_bytes("readv", big, syscall(SYS_readv, fd, iov, 2));
+    say_bytes("pread64", big, syscall(SYS_pread64, fd, big, 5000, 999000L));
+    say_bytes("preadv", big, syscall(SYS_preadv, fd, iov, 2, 262000L, 0L));
+    say_bytes("preadv2", big, syscall(SYS_preadv2, fd, iov, 2, -1L, -1L, 0));
+    say("lseek", syscall(SYS_lseek, fd, -7L, SEEK_CUR));
+    copy = (int)syscall(SYS_dup, fd);
+    say("dup3", syscall(SYS_dup3, fd, 90, O_CLOEXEC));
+    say("dupfd", syscall(SYS_fcntl, fd, F_DUPFD, 95));
+    say("getfl", syscall(SYS_fcntl, copy, F_GETFL));
+    say("getfd", syscall(SYS_fcntl, 90, F_GETFD));
+    say("close", syscall(SYS_close, fd));
+    say("closed", read(fd, big, 10));
+    say_bytes("a duplicate", big, read(copy, big, 10));
+    say_bytes("another", big, read(90, big, 10));
+    say_bytes("the third", big, syscall(SYS_read, 95, big, 10));
+    snprintf(path, sizeof path, "%s/../out", dir);
+    out = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    say("sendfile", syscall(SYS_sendfile, out, copy, NULL, 3000));
+    say("copy_file_range", syscall(SYS_copy_file_range, copy, NULL, out, NULL, 5000, 0));
+    say_bytes("what came out", big, pread(out, big, BIG, 0));
+    say("close_range", syscall(SYS_close_range, 90, 95, 0));
+    say("closed", read(95, big, 10));
+    say("nothing", syscall(SYS_read, -1, big, 10));
+    close(copy);
+    close(out);
+}
+
 /* ---- for which it becomes the file itself ---- */
+
+/* The same by syscall(). */
+static void real_by_number(const char *dir)
+{
+    struct timespec when[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+    int fd = open_data(0), status = 0;
+    struct statfs fs = {0};
+    char path[4096];
+    char *p;
+    pid_t pid;
+
+    read(fd, big, 10);
+    say("fsync", syscall(SYS_fsync, fd));
+    close(fd);
+    fd = open_data(0);
+    say("fstatfs", syscall(SYS_fstatfs, fd, &fs));
+    say("type", fs.f_type);
+    p = (char *)syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0L);
+    say_bytes("mmap", p, 4096);
+    munmap(p, 4096);
+    say("utimensat", syscall(SYS_utimensat, fd, NULL, when, 0));
+    close(fd);
+    snprintf(path, sizeof path, "%s/text", dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    read(fd, big, 10);
+    fflush(stdout);
+    pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L);
+    if (pid == 0)
+        _exit(read(fd, big, 100) == 100 ? 0 : 1);
+    waitpid(pid, &status, 0);
+    say("a child", status);
+    say("has moved on", lseek(fd, 0, SEEK_CUR));
+    close(fd);
+}
 
 static void mapping(void)
 {
@@ -305,9 +382,9 @@ static void held(const char *what, const char *path)
     pid = fork();
     if (pid == 0) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-        int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+        int fd = (int)raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 
-        _exit(syscall(SYS_fcntl, fd, F_GETLK, &lock) != 0 ? 2 : lock.l_type != F_UNLCK);
+        _exit(raw(SYS_fcntl, fd, F_GETLK, &lock, 0) != 0 ? 2 : lock.l_type != F_UNLCK);
     }
     waitpid(pid, &status, 0);
     say(what, WEXITSTATUS(status));
@@ -488,6 +565,7 @@ int main(int argc, char **argv)
         attributes();
         streams();
         to_others(argv[2]);
+        by_number(argv[2]);
     } else {
         mapping();
         locking();
@@ -496,6 +574,7 @@ int main(int argc, char **argv)
         process_locks(other, O_RDWR);
         waiting();
         others(argv[2]);
+        real_by_number(argv[2]);
         input(argv[2]);
     }
     return 0;

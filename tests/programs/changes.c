@@ -12,13 +12,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "raw.h"
 #include "transcript.h"
 
 static char buffer[1 << 20];
@@ -593,7 +593,7 @@ static void full(const char *file)
     none = limit;
     none.rlim_cur = 3;
     show_at("as it was", AT_FDCWD, file);
-    syscall(SYS_close_range, 3, ~0u, 0);
+    raw(SYS_close_range, 3, ~0u, 0, 0);
     setrlimit(RLIMIT_NOFILE, &none);
     say("truncate", truncate(file, 5));
     setrlimit(RLIMIT_NOFILE, &limit);

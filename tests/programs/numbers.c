@@ -13,10 +13,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "raw.h"
 #include "transcript.h"
 
 #define MANY 3000
@@ -130,19 +130,19 @@ static void closing(void)
         int fd = open_data();
 
         say_bytes("before", buffer, read(fd, buffer, 100));
-        say("raw close_range", syscall(SYS_close_range, 3, ~0u, 0));
+        say("raw close_range", raw(SYS_close_range, 3, ~0u, 0, 0));
         say("a socket in its place", socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets));
         say("number", sockets[0]);
         say("write", write(sockets[1], "from the socket", 15));
         say_bytes("read", buffer, read(sockets[0], buffer, 100));
         say_bytes("after", buffer, pread(open_data(), buffer, 100, 50));
-        syscall(SYS_close_range, 3, ~0u, 0);
+        raw(SYS_close_range, 3, ~0u, 0, 0);
         say("pipe", pipe2(sockets, O_CLOEXEC));
-        say("raw close", syscall(SYS_close, sockets[0]));
+        say("raw close", raw(SYS_close, sockets[0], 0, 0, 0));
         fd = open_data();
         say("number", fd);
         say_bytes("after", buffer, pread(fd, buffer, 100, 50));
-        syscall(SYS_close_range, 3, ~0u, 0);
+        raw(SYS_close_range, 3, ~0u, 0, 0);
     }
 }
 
@@ -159,7 +159,7 @@ static void overwriting(void)
     say("lock", flock(fd, LOCK_EX));
     for (int n = 1023; n > fd; n--)
         close(n);
-    other = (int)syscall(SYS_openat, AT_FDCWD, data_path, O_RDONLY | O_CLOEXEC);
+    other = (int)raw(SYS_openat, AT_FDCWD, data_path, O_RDONLY | O_CLOEXEC, 0);
     say("locked", flock(other, LOCK_SH | LOCK_NB));
     say_bytes("read", buffer, read(fd, buffer, 1000));
     close(fd);

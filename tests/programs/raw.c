@@ -3,10 +3,11 @@
  * statically does, and mixes them with libc's. What reaches a cached descriptor past the library
  * must fail: it never reads as empty.
  */
+#include "raw.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "transcript.h"
@@ -32,16 +33,16 @@ int main(int argc, char **argv)
 
     if (argc < 2)
         return 2;
-    fd = syscall(SYS_openat, AT_FDCWD, argv[1], O_RDONLY | O_CLOEXEC, 0);
-    say_bytes("raw", buffer, syscall(SYS_read, fd, buffer, sizeof buffer));
+    fd = raw(SYS_openat, AT_FDCWD, argv[1], O_RDONLY | O_CLOEXEC, 0);
+    say_bytes("raw", buffer, raw(SYS_read, fd, buffer, sizeof buffer, 0));
     say_bytes("libc's on a raw one", want, pread((int)fd, want, sizeof want, 0));
     say("fstat", fstat((int)fd, &(struct stat){0}));
-    syscall(SYS_close, fd);
+    raw(SYS_close, fd, 0, 0, 0);
 
     cached = open(argv[1], O_RDONLY | O_CLOEXEC);
-    honest("read", syscall(SYS_read, cached, buffer, sizeof want), want, sizeof want);
-    honest("pread64", syscall(SYS_pread64, cached, buffer, sizeof want, 0), want, sizeof want);
-    p = (void *)syscall(SYS_mmap, NULL, 4096, PROT_READ, MAP_PRIVATE, cached, 0);
+    honest("read", raw(SYS_read, cached, buffer, sizeof want, 0), want, sizeof want);
+    honest("pread64", raw(SYS_pread64, cached, buffer, sizeof want, 0), want, sizeof want);
+    p = (void *)raw6(SYS_mmap, 0, 4096, PROT_READ, MAP_PRIVATE, cached, 0);
     if (p != MAP_FAILED)
         memcpy(buffer, p, sizeof want);
     honest("mmap", p == MAP_FAILED ? -1 : (long)sizeof want, want, sizeof want);

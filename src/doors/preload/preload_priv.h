@@ -383,6 +383,11 @@ static inline void fb_pl_about_to_read(const FILE *file)
         (void)fb_pl_make_real(0);
 }
 
+/* ---- wrap_process.c ---- */
+
+/* This process is no longer who it was, or where: it does without the cache. */
+void fb_pl_become_other(void);
+
 /* ---- wrap_read.c ---- */
 
 void fb_pl_note_use(struct fb_pl_file *f, uint32_t how);

@@ -83,8 +83,14 @@ WRAP_PATH(int, mkdirat, (int d, const char *p, mode_t mode), (d, p, mode), d, p)
 FB_EXPORT __attribute__((no_sanitize("address", "thread", "undefined"))) int mkdir(const char *path,
                                                                                    mode_t mode)
 {
-    return fb_pl_virtual ? mkdirat(AT_FDCWD, path, mode)
-                         : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+    long rc;
+
+    if (fb_pl_virtual)
+        return mkdirat(AT_FDCWD, path, mode);
+    rc = fb_sys(SYS_mkdirat, AT_FDCWD, path, mode, 0);
+    if (rc < 0)
+        errno = (int)-rc;
+    return rc < 0 ? -1 : 0;
 }
 
 WRAP_PATH(int, mkfifo, (const char *p, mode_t mode), (p, mode), AT_FDCWD, p)

@@ -314,7 +314,7 @@ WRAP_EXECL(execle, execve, true)
 /* ---- who and where ---- */
 
 /* A vfork's child, in whose process nothing is ours, does not change its parent. */
-static void become_other(void)
+void fb_pl_become_other(void)
 {
     if (!fb_pl_vforked)
         fb_client_turn_off(&fb_pl_client);
@@ -326,7 +326,7 @@ static void become_other(void)
   int rc = FB_REAL(name) args;            \
                                           \
   if (rc == 0)                            \
-   become_other();                        \
+   fb_pl_become_other();                  \
   return rc;                              \
  }
 
@@ -348,13 +348,13 @@ WRAP_IDENTITY(setns, (int fd, int type), (fd, type))
 
 FB_EXPORT int setfsuid(uid_t uid)
 {
-    become_other();
+    fb_pl_become_other();
     return FB_REAL(setfsuid)(uid);
 }
 
 FB_EXPORT int setfsgid(gid_t gid)
 {
-    become_other();
+    fb_pl_become_other();
     return FB_REAL(setfsgid)(gid);
 }
 
