@@ -228,6 +228,8 @@ void fb_cache_lookup(struct fb_lookup *lookup);
 /* The path is being changed, or was: the next look-up asks the source. What is cached of it stays,
  * in case it turns out to be the same. */
 void fb_cache_forget(struct fb_volume *volume, const char *path);
+/* The same of every path: something was changed, and it is not known what. */
+void fb_cache_doubt(struct fb_volume *volume);
 
 /* The path was changed through a door: its record is retired and its bytes are dropped, for all
  * volumes of the source and their doors. `attr`: NULL, or what it is now; other names of a file

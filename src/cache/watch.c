@@ -138,6 +138,14 @@ static void doubt(void *arg, uint32_t file)
     fb_files_unref(files, file, 1);
 }
 
+void fb_cache_doubt(struct fb_volume *volume)
+{
+    struct fb_files *files = volume->cache->files;
+
+    fb_meta_forgetting(volume, NULL);
+    fb_files_visit(files, volume->id, "", doubt, files);
+}
+
 /* Programs take a daemon whose beat is late for hung: they use files without it, and cannot tell it
  * of changes. So when it goes on, all that it knows is looked at again; and before the next beat,
  * since until then nobody asks. */
@@ -166,8 +174,7 @@ static void doubt_after_pause(struct fb_cache *cache)
     }
     fb_mutex_unlock(&cache->fetch_lock);
     for (unsigned i = 0; i < count; i++) {
-        fb_meta_forgetting(volumes[i], NULL);
-        fb_files_visit(cache->files, volumes[i]->id, "", doubt, cache->files);
+        fb_cache_doubt(volumes[i]);
         fb_volume_leave(volumes[i]);
     }
     cache->beat_ns = fb_now_ns();

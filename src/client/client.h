@@ -101,7 +101,7 @@ struct fb_client_connection {
 enum fb_untold {
     FB_UNTOLD_NONE,
     FB_UNTOLD_BUSY, /* being written down, or told */
-    FB_UNTOLD_PATH
+    FB_UNTOLD_PATH  /* to be told */
 };
 
 struct fb_client {
@@ -117,7 +117,8 @@ struct fb_client {
     _Atomic int64_t anchor_retry_ns; /* nobody tries before that */
     _Atomic int64_t hung_ns;         /* the last beat of a daemon that hangs */
     _Atomic uint32_t low_fd;         /* no descriptor of ours is below; 0: there is none */
-    _Atomic uint32_t untold_count;   /* see below */
+    _Atomic uint32_t untold_count;   /* see below, and `missed` */
+    _Atomic int missed; /* enum fb_untold: changes from a time when no daemon could be reached */
     struct fb_client_connection connections[FB_CLIENT_CONNECTIONS];
     _Atomic(uint8_t *) buffers[FB_CLIENT_BUFFERS]; /* for reads from a medium: medium.c */
     /* Large, and untouched until it is used: every program under the library begins with this. */
@@ -203,7 +204,7 @@ bool fb_client_same_version(const struct fb_client_file *file, const struct stat
 
 /* The path (absolute, clean) is about to be changed, or was. When the daemon is there and cannot be
  * told, this process opens nothing through it until it can; one that hangs doubts what it knows
- * when it goes on. */
+ * when it goes on, and so does one that was out of reach when it is reached. */
 void fb_client_forget(struct fb_client *client, const char *path);
 /* The same, and this process has it open for writing from now on: when it ends without a
  * fb_client_forget() of it, however it ends, the daemon forgets it once more. */

@@ -95,15 +95,29 @@ static int ask_open(struct fb_client *client, const char *path, struct fb_client
 
 /* ---- changes ---- */
 
+/* A daemon may live all the same: no descriptor was left to reach it with, or it was too busy to
+ * answer. What it knows it doubts when it is reached: how much is changed until then nobody can
+ * write down. */
+static void miss(struct fb_client *client)
+{
+    if (!atomic_load_explicit(&client->off, memory_order_relaxed) &&
+        atomic_exchange(&client->missed, FB_UNTOLD_PATH) == FB_UNTOLD_NONE)
+        atomic_fetch_add(&client->untold_count, 1);
+}
+
 /* False: there is a daemon, and it did not hear. One that does not live knows nothing that it will
  * believe. */
 static bool tell(struct fb_client *client, const char *path, uint32_t flags)
 {
     struct fb_client_request request = {.op = FB_CLIENT_FORGET, .flags = flags};
+    const struct fb_session *before = atomic_load_explicit(&client->session, memory_order_acquire);
     struct fb_session *s = fb_client_session(client);
     const struct fb_client_place *place = s ? fb_client_place(s, path) : NULL;
     struct fb_client_reply reply;
 
+    /* One that hangs doubts by itself. */
+    if (!s && (!before || atomic_load(&client->session) != before))
+        miss(client);
     if (!place || strlen(path) <= place->path_len + 1u)
         return true;
     request.source = place->source;
@@ -111,9 +125,43 @@ static bool tell(struct fb_client *client, const char *path, uint32_t flags)
            -FB_CLIENT_GONE;
 }
 
+/* Without a path: that something was changed. */
+static bool tell_all(struct fb_client *client)
+{
+    const struct fb_session *s = fb_client_session(client);
+    bool told = s != NULL;
+
+    for (uint32_t i = 0; told && i < s->place_count; i++) {
+        struct fb_client_request request = {.op = FB_CLIENT_FORGET, .source = s->places[i].source};
+        struct fb_client_reply reply;
+
+        told = fb_client_ask(client, &request, "", &reply, NULL, 0, NULL) != -FB_CLIENT_GONE;
+    }
+    return told;
+}
+
+static bool tell_missed(struct fb_client *client)
+{
+    int to_tell = FB_UNTOLD_PATH, busy = FB_UNTOLD_BUSY;
+
+    if (!atomic_compare_exchange_strong(&client->missed, &to_tell, FB_UNTOLD_BUSY))
+        return to_tell == FB_UNTOLD_NONE;
+    if (!tell_all(client)) {
+        atomic_store(&client->missed, FB_UNTOLD_PATH);
+        return false;
+    }
+    /* More was missed meanwhile, perhaps. */
+    if (!atomic_compare_exchange_strong(&client->missed, &busy, FB_UNTOLD_NONE))
+        return false;
+    atomic_fetch_sub(&client->untold_count, 1);
+    return true;
+}
+
 /* True: nothing is left to be told. */
 static bool tell_rest(struct fb_client *client)
 {
+    if (!tell_missed(client))
+        return false;
     for (unsigned i = 0; i < FB_CLIENT_UNTOLD; i++) {
         struct fb_client_untold *u = &client->untold[i];
         int state = FB_UNTOLD_PATH;
@@ -138,6 +186,10 @@ void fb_client_recount_untold(struct fb_client *client)
 
     if (fb_likely(atomic_load(&client->untold_count) == 0))
         return;
+    if (atomic_load(&client->missed) != FB_UNTOLD_NONE) {
+        atomic_store(&client->missed, FB_UNTOLD_PATH);
+        count++;
+    }
     for (unsigned i = 0; i < FB_CLIENT_UNTOLD; i++) {
         struct fb_client_untold *u = &client->untold[i];
 
@@ -153,6 +205,8 @@ static void forget(struct fb_client *client, const char *path, uint32_t flags)
 {
     size_t len = strlen(path);
 
+    if (fb_unlikely(atomic_load(&client->untold_count) > 0) && fb_client_session(client))
+        (void)tell_rest(client);
     if (fb_likely(tell(client, path, flags)))
         return;
     for (unsigned i = 0; len < FB_CLIENT_FILE_PATH && i < FB_CLIENT_UNTOLD; i++) {

@@ -10,7 +10,8 @@
  *              the NVMe tier (read-only); DRAM, area and files only where there are any
  *     OPEN     path -> file record, attributes, until when they may be believed
  *     READ     bytes of a file in one version, from wherever they are
- *     FORGET   the caller is about to change, or has changed, a path: ask the source next time
+ *     FORGET   the caller is about to change, or has changed, a path: ask the source next time;
+ *              without a path: it has changed something, and no longer knows what
  *     PIN      how many segments this process may keep from being reused
  *
  * Neither side believes the other: lengths and numbers are checked at both ends, and the daemon

@@ -4,7 +4,8 @@
  * are long enough unchanged to be kept. "changes look FILE" looks at one,
  * "changes ask-size FILE" at its size alone,
  * "changes stopped PID FILE" changes one while the daemon PID is stopped, "changes full FILE" while
- * the program has no descriptor left to tell the daemon with.
+ * the program has no descriptor left to tell the daemon with, "changes unreached FILE" before it
+ * could reach the daemon at all.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -600,6 +601,29 @@ static void full(const char *file)
     show_at("cut", AT_FDCWD, file);
 }
 
+/* The first thing that the program does; then the library tries to reach the daemon once more, but
+ * not at once. */
+static void unreached(const char *file)
+{
+    struct rlimit limit, none;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = limit;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+    say("truncate", truncate(file, 5));
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < 30; i++) {
+        int fd = open(file, O_RDONLY | O_CLOEXEC);
+        struct stat st = {0};
+
+        fstat(fd, &st);
+        say("size", st.st_size);
+        close(fd);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+}
+
 /* Writes to a file that others have looked at since it was opened, and ends without closing it:
  * `how` it ends. It makes OPEN, and waits for READ. "inherited": it is standard output;
  * "numbered": it is 3. */
@@ -631,6 +655,8 @@ int main(int argc, char **argv)
         return stopped((pid_t)atoi(argv[2]), argv[3]), 0;
     if (argc == 3 && strcmp(argv[1], "full") == 0)
         return full(argv[2]), 0;
+    if (argc == 3 && strcmp(argv[1], "unreached") == 0)
+        return unreached(argv[2]), 0;
     if (argc == 3 && strcmp(argv[1], "look") == 0)
         return stat(argv[2], &(struct stat){0}) == 0 ? 0 : 1;
     if (argc == 3 && strcmp(argv[1], "ask-size") == 0)

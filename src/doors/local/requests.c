@@ -263,6 +263,16 @@ void fb_local_end_writers(struct fb_local_conn *conn)
     }
 }
 
+static void forget(struct fb_local_request *r)
+{
+    if (r->path[0] == '\0') {
+        fb_cache_doubt(r->volume->volume);
+        return;
+    }
+    fb_cache_forget(r->volume->volume, r->path);
+    note_writer(r->conn, r->path);
+}
+
 /* ---- all ---- */
 
 static bool path_is_sane(const struct fb_local_conn *conn)
@@ -300,8 +310,7 @@ void fb_local_request_run(struct fb_local_conn *conn)
         read_path(r);
         break;
     default:
-        fb_cache_forget(r->volume->volume, r->path);
-        note_writer(conn, r->path);
+        forget(r);
         fb_local_conn_answer(conn, 0, 0);
         break;
     }

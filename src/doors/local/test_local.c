@@ -254,6 +254,36 @@ static void rules_are_kept(void **state)
     assert_serves(w);
 }
 
+static uint64_t size_of(const struct world *w, int fd)
+{
+    struct fb_client_request request = {.op = FB_CLIENT_OPEN, .source = fb_volume_id(w->volume)};
+    struct fb_client_reply reply = {0};
+
+    assert_true(ask(fd, request, "b", &reply, NULL, 0));
+    assert_int_equal(reply.result, 0);
+    return reply.attr.version.size;
+}
+
+/* Who no longer knows what it has changed says so without a path. */
+static void all_is_doubted(void **state)
+{
+    struct world *w = *state;
+    struct fb_client_request request = {.op = FB_CLIENT_FORGET, .source = fb_volume_id(w->volume)};
+    struct fb_client_reply reply = {0};
+    int fd = dial(w);
+
+    assert_true(hello(fd));
+    write_file(w, "b", "short");
+    fb_sleep_ns(FB_SETTLE_TIME_NS + 100 * FB_NS_PER_MS);
+    assert_int_equal(size_of(w, fd), 5);
+    write_file(w, "b", "longer than that");
+    assert_int_equal(size_of(w, fd), 5);
+    assert_true(ask(fd, request, "", &reply, NULL, 0));
+    assert_int_equal(reply.result, 0);
+    assert_int_equal(size_of(w, fd), 16);
+    close(fd);
+}
+
 static void garbage_is_survived(void **state)
 {
     struct world *w = *state;
@@ -522,6 +552,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(memory_cannot_be_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(rules_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_is_doubted, setup, teardown),
         cmocka_unit_test_setup_teardown(garbage_is_survived, setup, teardown),
         cmocka_unit_test_setup_teardown(scribbled_areas_are_survived, setup, teardown),
         cmocka_unit_test_setup_teardown(pins_are_limited, setup, teardown),
