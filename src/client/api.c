@@ -230,7 +230,8 @@ static struct forebay_file *open_cached(struct core *core, const char *path)
 
     if (!file)
         return NULL;
-    if (fb_client_open(&core->client, file->path, &file->first.file) != 0) {
+    if (fb_client_open(&core->client, file->path, &file->first.file) != 0 ||
+        !fb_client_may_read(&core->client, &file->first.file, 0)) {
         free(file);
         return NULL;
     }

@@ -107,9 +107,11 @@ enum fb_untold {
 struct fb_client {
     char socket[FB_CLIENT_SOCKET_MAX];
     _Atomic int32_t pid;
-    _Atomic bool off;                     /* for good: identity differs, or too many sessions */
-    _Atomic bool opening;                 /* somebody opens a session */
-    _Atomic int64_t retry_ns;             /* no attempt to reach the daemon before that */
+    _Atomic int reads;        /* what this process may read: stat.c; it never becomes another */
+    _Atomic uint32_t uid;     /* then known */
+    _Atomic bool off;         /* for good: identity differs, or too many sessions */
+    _Atomic bool opening;     /* somebody opens a session */
+    _Atomic int64_t retry_ns; /* no attempt to reach the daemon before that */
     _Atomic(struct fb_session *) session; /* NULL: none now */
     _Atomic uint32_t session_count;
     _Atomic bool area_lost; /* the session has none, or that of the process we were forked from */
@@ -201,6 +203,11 @@ size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *fil
 /* stat(2) of what was opened; and whether `st` is of the same version. */
 void fb_client_stat(const struct fb_client_file *file, struct stat *ret_stat);
 bool fb_client_same_version(const struct fb_client_file *file, const struct stat *st);
+
+/* Whether open(2) with these flags would let this process read what was opened. The daemon, which is
+ * the same user, has seen the file, not opened it. An owner's bits decide for the owner, whatever
+ * else there is; where the mode leaves a doubt (groups, ACLs) the kernel does. */
+bool fb_client_may_read(struct fb_client *client, const struct fb_client_file *file, int flags);
 
 /* The path (absolute, clean) is about to be changed, or was. When the daemon is there and cannot be
  * told, this process opens nothing through it until it can; one that hangs doubts what it knows

@@ -4,10 +4,13 @@
  */
 #include <cmocka.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/mem.h"
@@ -230,6 +233,53 @@ static void stopped_before(void **state)
     forebay_disconnect(fb);
 }
 
+/* ---- it may not read all ---- */
+
+/* With or without root's power to read whatever the permissions say. */
+static void read_anything(bool may)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    uint32_t wide = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
+
+    assert_int_equal(syscall(SYS_capget, &head, caps), 0);
+    caps[0].effective = may ? caps[0].permitted : caps[0].effective & ~wide;
+    assert_int_equal(syscall(SYS_capset, &head, caps), 0);
+}
+
+static int set_up_humble(void **state)
+{
+    char path[256];
+
+    files_write(&files, "closed", SMALL, 1);
+    files_settle();
+    read_anything(false);
+    return chmod(files_path(&files, "closed", path), 0) != 0 || set_up(state) != 0;
+}
+
+static int tear_down_humble(void **state)
+{
+    int rc = tear_down(state);
+
+    read_anything(true);
+    return rc;
+}
+
+/* What may not be read is not opened; who reads it later would be surprised. */
+static void not_for_us(void **state)
+{
+    struct forebay *fb = forebay_connect(files.socket);
+    char path[256];
+
+    (void)state;
+    forebay_close(opened(fb, "small"));
+    assert_null(forebay_open(fb, files_path(&files, "closed", path)));
+    assert_int_equal(errno, EACCES);
+    assert_int_equal(chmod(path, 0400), 0);
+    forebay_close(opened(fb, "closed"));
+    forebay_disconnect(fb);
+}
+
 /* ---- files change ---- */
 
 static void changed(void **state)
@@ -321,6 +371,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stopped_before, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(not_for_us, set_up_humble, tear_down_humble),
         cmocka_unit_test_setup_teardown(changed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_while_dead, set_up, tear_down),
         cmocka_unit_test_setup_teardown(changed_at_once, set_up, tear_down),

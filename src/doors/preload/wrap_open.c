@@ -2,7 +2,6 @@
  * Opening. Read-only opens below a root are answered from the cache; all others are libc's.
  */
 #include <dirent.h>
-#include <linux/capability.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,51 +11,6 @@
 static bool is_write(int flags)
 {
     return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0;
-}
-
-/* ---- permissions ---- */
-
-enum {
-    UNKNOWN,
-    CHECKED,
-    ANYTHING
-};
-
-static _Atomic int
-    reads; /* what this process may read; it never becomes another (wrap_process.c) */
-
-static uid_t own_uid; /* set before it */
-
-static int what_we_read(void)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
-    uint32_t wide = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
-
-    own_uid = (uid_t)fb_sys(SYS_geteuid, 0, 0, 0, 0);
-    if (fb_sys(SYS_capget, &head, caps, 0, 0) == 0 && (caps[0].effective & wide) != 0)
-        return ANYTHING;
-    return CHECKED;
-}
-
-/* The daemon, which is the same user, has seen the file, not opened it. An owner's bits decide for
- * the owner, whatever else there is; where the mode leaves a doubt (groups, ACLs) the kernel does.
- */
-static bool may_read(const struct fb_client_file *file, int flags)
-{
-    int known = atomic_load_explicit(&reads, memory_order_acquire);
-    uint32_t mode = file->attr.mode, plain = S_IRUSR | S_IRGRP | S_IROTH;
-
-    if (fb_unlikely(known == UNKNOWN)) {
-        known = what_we_read();
-        atomic_store_explicit(&reads, known, memory_order_release);
-    }
-    if (known == ANYTHING)
-        return true;
-    if (flags & O_NOATIME) /* for owners only */
-        return false;
-    return (mode & plain) == plain || (file->attr.uid == own_uid && (mode & S_IRUSR)) ||
-           fb_sys(SYS_faccessat2, AT_FDCWD, file->full, R_OK, AT_EACCESS) == 0;
 }
 
 /* ---- opening ---- */
@@ -87,7 +41,8 @@ static int open_cached(int dir, const char *path, int flags, const char *clean)
         fb_pl_put(f);
         return -1;
     }
-    if (!may_read(&f->file, flags) || fb_pl_writes_to(f->path) || fb_pl_is_locked(f)) {
+    if (!fb_client_may_read(&fb_pl_client, &f->file, flags) || fb_pl_writes_to(f->path) ||
+        fb_pl_is_locked(f)) {
         fb_pl_put(f);
         return -1;
     }
