@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio_ext.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -522,6 +523,64 @@ static void others(const char *dir)
     close(pipes[1]);
 }
 
+/* What headers make of scanf() differs: each by its symbol, as the first to read. */
+int scanf_99(const char *format, ...) __asm__("__isoc99_scanf");
+int scanf_old(const char *format, ...) __asm__("scanf");
+int fscanf_99(FILE *file, const char *format, ...) __asm__("__isoc99_fscanf");
+int fscanf_old(FILE *file, const char *format, ...) __asm__("fscanf");
+int vscanf_99(const char *format, va_list args) __asm__("__isoc99_vscanf");
+int vscanf_old(const char *format, va_list args) __asm__("vscanf");
+int vfscanf_99(FILE *file, const char *format, va_list args) __asm__("__isoc99_vfscanf");
+int vfscanf_old(FILE *file, const char *format, va_list args) __asm__("vfscanf");
+
+enum {
+    SCANS = 9
+};
+
+static int scan(int way, const char *format, ...)
+{
+    va_list args, again;
+    int *number, rc;
+
+    va_start(args, format);
+    va_copy(again, args);
+    number = va_arg(again, int *);
+    va_end(again);
+    rc = way == 0   ? scanf_99(format, number)
+         : way == 1 ? scanf_old(format, number)
+         : way == 2 ? fscanf_99(stdin, format, number)
+         : way == 3 ? fscanf_old(stdin, format, number)
+         : way == 4 ? vscanf_99(format, args)
+         : way == 5 ? vscanf_old(format, args)
+         : way == 6 ? vfscanf_99(stdin, format, args)
+         : way == 7 ? vfscanf_old(stdin, format, args)
+                    : (*number = getw(stdin)) != EOF;
+    va_end(args);
+    return rc;
+}
+
+/* In each way in a child, whose standard input nobody has read from. */
+static void scanning(const char *path)
+{
+    for (int way = 0; way < SCANS; way++) {
+        int status = 0, number = 0;
+        pid_t pid;
+
+        fflush(stdout);
+        pid = fork();
+        if (pid == 0) {
+            close(0);
+            say("opened as", open(path, O_RDONLY)); /* NOLINT(android-cloexec-open) */
+            say("scanned", scan(way, "%d", &number));
+            say("number", number);
+            fflush(stdout);
+            _exit(0);
+        }
+        waitpid(pid, &status, 0);
+        say("status", status);
+    }
+}
+
 /* Standard input, by descriptor and by stream. */
 static void input(const char *dir)
 {
@@ -534,6 +593,7 @@ static void input(const char *dir)
     close(fd);
     close(0);
     snprintf(path, sizeof path, "%s/text", dir);
+    scanning(path);
     say("opened as", open(path, O_RDONLY)); /* NOLINT(android-cloexec-open) */
     say_bytes("read", big, read(0, big, 2));
     say("scanf", scanf("%d", &number)); /* NOLINT */

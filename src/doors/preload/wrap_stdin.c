@@ -25,6 +25,7 @@ char *__fgets_unlocked_chk(char *to, size_t room, int n, FILE *file);
 size_t __fread_chk(void *to, size_t room, size_t size, size_t n, FILE *file);
 size_t __fread_unlocked_chk(void *to, size_t room, size_t size, size_t n, FILE *file);
 int __isoc99_vfscanf(FILE *file, const char *format, va_list args);
+int __isoc23_vfscanf(FILE *file, const char *format, va_list args);
 
 WRAP_READ(int, __uflow, (FILE * file), (file), file)
 WRAP_READ(int, __underflow, (FILE * file), (file), file)
@@ -35,6 +36,7 @@ WRAP_READ(int, getchar, (void), (), stdin)
 WRAP_READ(int, getc_unlocked, (FILE * file), (file), file)
 WRAP_READ(int, fgetc_unlocked, (FILE * file), (file), file)
 WRAP_READ(int, getchar_unlocked, (void), (), stdin)
+WRAP_READ(int, getw, (FILE * file), (file), file)
 WRAP_READ(char *, fgets, (char *restrict to, int n, FILE *restrict file), (to, n, file), file)
 WRAP_READ(char *, fgets_unlocked, (char *restrict to, int n, FILE *restrict file), (to, n, file),
           file)
@@ -60,26 +62,49 @@ WRAP_READ(ssize_t, __getdelim, (char **line, size_t *size, int delim, FILE *file
 
 /* ---- scanf ---- */
 
-/* Today's headers make __isoc99_scanf() of scanf(). The names differ so: symbols are given by
+/* Headers make __isoc99_scanf() of scanf(), or __isoc23_scanf(), or leave it. Symbols are given by
  * hand. */
-#define WRAP_SCANF(symbol, id, params, last, file) \
- FB_EXPORT int id params __asm__(symbol);          \
- int id params                                     \
- {                                                 \
-  va_list args;                                    \
-  int n;                                           \
-                                                   \
-  fb_pl_about_to_read(file);                       \
-  va_start(args, last);                            \
-  n = FB_REAL(__isoc99_vfscanf)(file, last, args); \
-  va_end(args);                                    \
-  return n;                                        \
+#define WRAP_SCANF(name, vname, id)                                                 \
+ FB_EXPORT int v##id(FILE *file, const char *format, va_list args) __asm__(#vname); \
+ int v##id(FILE *file, const char *format, va_list args)                            \
+ {                                                                                  \
+  fb_pl_about_to_read(file);                                                        \
+  return FB_REAL_LATE(vname)(file, format, args);                                   \
+ }                                                                                  \
+ FB_EXPORT int id(FILE *file, const char *format, ...) __asm__(#name);              \
+ int id(FILE *file, const char *format, ...)                                        \
+ {                                                                                  \
+  va_list args;                                                                     \
+  int n;                                                                            \
+                                                                                    \
+  va_start(args, format);                                                           \
+  n = v##id(file, format, args);                                                    \
+  va_end(args);                                                                     \
+  return n;                                                                         \
  }
 
-WRAP_SCANF("__isoc99_scanf", wrap_scanf, (const char *format, ...), format, stdin)
-WRAP_SCANF("__isoc99_fscanf", wrap_fscanf, (FILE * file, const char *format, ...), format, file)
-WRAP_READ(int, __isoc99_vfscanf, (FILE * file, const char *format, va_list args),
-          (file, format, args), file)
+/* The same of standard input. */
+#define WRAP_STDIN(name, vname, vf, id)                                 \
+ FB_EXPORT int v##id(const char *format, va_list args) __asm__(#vname); \
+ int v##id(const char *format, va_list args)                            \
+ {                                                                      \
+  return vf(stdin, format, args);                                       \
+ }                                                                      \
+ FB_EXPORT int id(const char *format, ...) __asm__(#name);              \
+ int id(const char *format, ...)                                        \
+ {                                                                      \
+  va_list args;                                                         \
+  int n;                                                                \
+                                                                        \
+  va_start(args, format);                                               \
+  n = vf(stdin, format, args);                                          \
+  va_end(args);                                                         \
+  return n;                                                             \
+ }
 
-int __isoc99_vscanf(const char *format, va_list args);
-WRAP_READ(int, __isoc99_vscanf, (const char *format, va_list args), (format, args), stdin)
+WRAP_SCANF(fscanf, vfscanf, wrap_fscanf)
+WRAP_SCANF(__isoc99_fscanf, __isoc99_vfscanf, wrap_fscanf_99)
+WRAP_SCANF(__isoc23_fscanf, __isoc23_vfscanf, wrap_fscanf_23)
+WRAP_STDIN(scanf, vscanf, vwrap_fscanf, wrap_scanf)
+WRAP_STDIN(__isoc99_scanf, __isoc99_vscanf, vwrap_fscanf_99, wrap_scanf_99)
+WRAP_STDIN(__isoc23_scanf, __isoc23_vscanf, vwrap_fscanf_23, wrap_scanf_23)
