@@ -1,7 +1,7 @@
 /*
- * tests/programs/numbers - numbers many|few|closing|overwriting|racing DIR: descriptors by the
- * thousand, with almost no room, and programs that close what they do not know, or take its number,
- * also while another thread uses it.
+ * tests/programs/numbers - numbers many|few|closing|overwriting|racing|unsharing DIR:
+ * descriptors by the thousand, with almost no room, and programs that close what they do not know,
+ * or take its number, also while another thread uses it.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -220,6 +220,29 @@ static void racing(void)
     say("refused", refused);
 }
 
+/* A thread with a table of its own closes all it finds there. */
+static void *close_own(void *arg)
+{
+    say("unshare", unshare(CLONE_FILES));
+    say("close_range", close_range(3, ~0u, 0));
+    return arg;
+}
+
+static void unsharing(void)
+{
+    int fd = open_data();
+    pthread_t closer;
+
+    say_bytes("before", buffer, read(fd, buffer, 100));
+    if (pthread_create(&closer, NULL, close_own, NULL) != 0)
+        die("thread");
+    pthread_join(closer, NULL);
+    say_bytes("after", buffer, read(fd, buffer, 100));
+    say("close", close(fd));
+    fd = open_data();
+    say_bytes("opened after", buffer, read(fd, buffer, 100));
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -233,6 +256,8 @@ int main(int argc, char **argv)
         closing();
     else if (strcmp(argv[1], "racing") == 0)
         racing();
+    else if (strcmp(argv[1], "unsharing") == 0)
+        unsharing();
     else
         overwriting();
     return 0;

@@ -341,10 +341,24 @@ WRAP_IDENTITY(setresgid, (gid_t r, gid_t e, gid_t s), (r, e, s))
 WRAP_IDENTITY(setgroups, (size_t n, const gid_t *g), (n, g))
 WRAP_IDENTITY(initgroups, (const char *user, gid_t g), (user, g))
 WRAP_IDENTITY(chroot, (const char *path), (path))
-WRAP_IDENTITY(unshare, (int flags), (flags))
 int capset(void *head, const void *data);
 WRAP_IDENTITY(capset, (void *head, const void *data), (head, data))
 WRAP_IDENTITY(setns, (int fd, int type), (fd, type))
+
+/* With a table of its own a thread leaves the others their descriptors: as in close_range(). */
+FB_EXPORT int unshare(int flags)
+{
+    int rc;
+
+    if ((flags & CLONE_FILES) && !fb_pl_vforked) {
+        fb_client_turn_off(&fb_pl_client);
+        fb_pl_make_real_if(fb_pl_any);
+    }
+    rc = FB_REAL(unshare)(flags);
+    if (rc == 0)
+        fb_pl_become_other();
+    return rc;
+}
 
 FB_EXPORT int setfsuid(uid_t uid)
 {
