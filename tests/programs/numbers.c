@@ -1,5 +1,5 @@
 /*
- * tests/programs/numbers - numbers many|few|closing|overwriting|racing|unsharing DIR:
+ * tests/programs/numbers - numbers many|few|closing|overwriting|racing|exchanging|unsharing DIR:
  * descriptors by the thousand, with almost no room, and programs that close what they do not know,
  * or take its number, also while another thread uses it.
  */
@@ -220,6 +220,33 @@ static void racing(void)
     say("refused", refused);
 }
 
+/* One thread puts one cached file after the other at a number, which another one reads from. */
+static void *read_number(void *arg)
+{
+    int *failed = arg;
+    char byte;
+
+    while (!ended)
+        *failed += pread(number, &byte, 1, 0) != 1;
+    return NULL;
+}
+
+static void exchanging(void)
+{
+    int a = open_data(), b = open_data(), failed = 0, refused = 0;
+    pthread_t reader;
+
+    number = dup(a);
+    if (pthread_create(&reader, NULL, read_number, &failed) != 0)
+        die("thread");
+    for (int i = 0; i < 10 * RACES; i++)
+        refused += dup2(i % 2 ? a : b, number) != number;
+    ended = true;
+    pthread_join(reader, NULL);
+    say("failed", failed);
+    say("refused", refused);
+}
+
 /* A thread with a table of its own closes all it finds there. */
 static void *close_own(void *arg)
 {
@@ -256,6 +283,8 @@ int main(int argc, char **argv)
         closing();
     else if (strcmp(argv[1], "racing") == 0)
         racing();
+    else if (strcmp(argv[1], "exchanging") == 0)
+        exchanging();
     else if (strcmp(argv[1], "unsharing") == 0)
         unsharing();
     else

@@ -15,6 +15,7 @@
 
 #define BUSY_TRIES  100000 /* who makes a descriptor real may have been killed on the way */
 #define BUSY_NAP_NS 50000
+#define GET_TRIES   1000 /* of a number that becomes one file after the other */
 
 struct fb_client fb_pl_client;
 _Atomic uint32_t fb_pl_slots[FB_PL_FDS];
@@ -164,25 +165,38 @@ void fb_pl_put(struct fb_pl_file *f)
     pool_give(f);
 }
 
-struct fb_pl_file *fb_pl_get(int fd)
+/* A reference to the file at a place; NULL: it is nobody's any more. */
+static struct fb_pl_file *hold(uint32_t place)
 {
-    uint32_t slot = fb_pl_slot(fd), refs;
-    struct fb_pl_file *f;
+    struct fb_pl_file *f = &atomic_load_explicit(&pool, memory_order_acquire)[place - 1];
+    uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
 
-    if (slot == 0 || slot >= FB_PL_OWN || fb_pl_vforked)
-        return NULL;
-    slot &= ~FB_PL_BUSY;
-    f = &atomic_load_explicit(&pool, memory_order_acquire)[slot - 1];
-    refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
     do {
         if (refs == 0)
             return NULL;
     } while (!atomic_compare_exchange_weak_explicit(&f->refs, &refs, refs + 1, memory_order_acquire,
                                                     memory_order_relaxed));
-    /* It may have been closed and its place given to another file meanwhile. */
-    if (fb_likely((fb_pl_slot(fd) & ~FB_PL_BUSY) == slot))
-        return f;
-    fb_pl_put(f);
+    return f;
+}
+
+struct fb_pl_file *fb_pl_get(int fd)
+{
+    uint32_t slot = fb_pl_slot(fd), now;
+
+    for (unsigned tries = 0; tries < GET_TRIES; tries++, slot = now) {
+        struct fb_pl_file *f;
+
+        if (slot == 0 || slot >= FB_PL_OWN || fb_pl_vforked)
+            return NULL;
+        f = hold(slot & ~FB_PL_BUSY);
+        now = fb_pl_slot(fd);
+        if (fb_likely(((slot ^ now) & ~FB_PL_BUSY) == 0))
+            return f;
+        /* It was closed, and its place perhaps given to another file; or dup2() has put another one
+         * at the number. */
+        if (f)
+            fb_pl_put(f);
+    }
     return NULL;
 }
 
