@@ -5,7 +5,8 @@
  * "changes ask-size FILE" at its size alone,
  * "changes stopped PID FILE" changes one while the daemon PID is stopped, "changes full FILE" while
  * the program has no descriptor left to tell the daemon with, "changes unreached FILE" before it
- * could reach the daemon at all.
+ * could reach the daemon at all, "changes crowded FILE DIR" DIR/written while FILE is open more often
+ * than the library has room for.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -601,6 +602,30 @@ static void full(const char *file)
     show_at("cut", AT_FDCWD, file);
 }
 
+/* More cached files are open than the library has room for. */
+static void crowded(const char *file)
+{
+    enum {
+        CROWD = 16384
+    };
+    struct rlimit limit;
+    int fd, last = -1;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < CROWD; i++) {
+        last = open(file, O_RDONLY | O_CLOEXEC);
+        if (last < 0)
+            die("open");
+    }
+    fd = open(path("written"), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    say("write", write(fd, "short", 5));
+    close(fd);
+    close(last);
+    show("written", "written");
+}
+
 /* The first thing that the program does; then the library tries to reach the daemon once more, but
  * not at once. */
 static void unreached(const char *file)
@@ -655,6 +680,8 @@ int main(int argc, char **argv)
         return stopped((pid_t)atoi(argv[2]), argv[3]), 0;
     if (argc == 3 && strcmp(argv[1], "full") == 0)
         return full(argv[2]), 0;
+    if (argc == 4 && strcmp(argv[1], "crowded") == 0)
+        return root = argv[3], crowded(argv[2]), 0;
     if (argc == 3 && strcmp(argv[1], "unreached") == 0)
         return unreached(argv[2]), 0;
     if (argc == 3 && strcmp(argv[1], "look") == 0)

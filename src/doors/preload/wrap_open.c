@@ -71,8 +71,11 @@ static void note_real(int fd, const char *clean, int flags)
         return;
     }
     f = fb_pl_new(FB_PL_WRITER);
-    if (!f)
+    /* Without room for it: now, and when the process ends. */
+    if (!f) {
+        fb_client_writes(&fb_pl_client, clean);
         return;
+    }
     if (!fb_pl_path_of(fd, f->path))
         memcpy(f->path, clean, strlen(clean) + 1);
     fb_client_writes(&fb_pl_client, f->path);
