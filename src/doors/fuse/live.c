@@ -47,7 +47,7 @@ struct live {
     struct fb_list file_link; /* among all nodes of its file */
     uint32_t id;
     bool named;             /* LOOKUP of the path gives this node */
-    int64_t unnamed_ns;     /* when it lost the name by its last close; 0: it did not */
+    int64_t named_ns;       /* when LOOKUP gave it last: until its last close, or it became live */
     char *path;             /* NULL: nothing leads to it any more */
     struct fb_attr attr;    /* what was last seen of the file; number and device never change */
     int64_t asked_ns;       /* when it was asked for; 0: it is the record's */
@@ -196,6 +196,7 @@ static struct live *obtain(struct fb_mount *mount, uint32_t id, const char *path
         return NULL;
     }
     live->id = id;
+    live->named_ns = fb_now_ns();
     live->attr = *attr;
     fb_list_init(&live->id_link);
     fb_list_init(&live->path_link);
@@ -319,8 +320,7 @@ static void close_live(struct fb_handle *handle)
     if (!fb_list_empty(&live->writers) || !live->named)
         return;
     live->named = false;
-    if (!mount->direct)
-        live->unnamed_ns = fb_now_ns();
+    live->named_ns = fb_now_ns();
 }
 
 void fb_live_close(struct fb_handle *handle)
@@ -345,12 +345,13 @@ void fb_live_forget(struct fb_mount *mount, uint32_t id)
 
 /* ---- asking ---- */
 
-/* Who has looked the name up just before the last close comes to open what he found. To be refused
- * costs him another look-up, which may find the next writer's, and so on; so he is let in. */
-static bool may_open(const struct live *live)
+/* Who has looked the name up just before it was to lead elsewhere comes to open what he found. To be
+ * refused costs him another look-up, beside programs that append and close perhaps as much in vain,
+ * and the kernel tries no third time; so he is let in. */
+static bool may_open(const struct fb_mount *mount, const struct live *live)
 {
-    return live->named || (live->path && live->unnamed_ns > 0 &&
-                           fb_now_ns() - live->unnamed_ns < FB_SETTLE_TIME_NS);
+    return live->named ||
+           (!mount->direct && live->path && fb_now_ns() - live->named_ns < FB_SETTLE_TIME_NS);
 }
 
 bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_view)
@@ -364,7 +365,7 @@ bool fb_live_get(struct fb_mount *mount, uint32_t id, struct fb_live_view *ret_v
     live = find(mount, id);
     if (live) {
         ret_view->attr = live->attr;
-        ret_view->open = may_open(live);
+        ret_view->open = may_open(mount, live);
         if (live->path)
             ret_view->path = fb_strdup(live->path);
         if (!fb_list_empty(&live->writers)) {
