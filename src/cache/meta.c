@@ -105,8 +105,8 @@ static int learn(struct fb_volume *volume, const char *path, const struct fb_att
     return 0;
 }
 
-/* Nothing was heard from the source: what is known stays true for a moment, unless somebody has said
- * that it is not. */
+/* Nothing was heard from the source: what is known stays true for a moment, unless somebody has
+ * said that it is not. */
 static int believe(struct fb_volume *volume, const char *path, int result, uint32_t *ret_file)
 {
     struct fb_cache *cache = volume->cache;

@@ -204,9 +204,9 @@ size_t fb_client_copy(struct fb_client *client, const struct fb_client_file *fil
 void fb_client_stat(const struct fb_client_file *file, struct stat *ret_stat);
 bool fb_client_same_version(const struct fb_client_file *file, const struct stat *st);
 
-/* Whether open(2) with these flags would let this process read what was opened. The daemon, which is
- * the same user, has seen the file, not opened it. An owner's bits decide for the owner, whatever
- * else there is; where the mode leaves a doubt (groups, ACLs) the kernel does. */
+/* Whether open(2) with these flags would let this process read what was opened. The daemon, which
+ * is the same user, has seen the file, not opened it. An owner's bits decide for the owner,
+ * whatever else there is; where the mode leaves a doubt (groups, ACLs) the kernel does. */
 bool fb_client_may_read(struct fb_client *client, const struct fb_client_file *file, int flags);
 
 /* The path (absolute, clean) is about to be changed, or was. When the daemon is there and cannot be

@@ -94,8 +94,8 @@ uint64_t fb_files_path_hash(const struct fb_files *files, uint32_t id);
 /* A number of source, path and version: the same after a restart. */
 uint64_t fb_files_identity(const struct fb_files *files, uint32_t id);
 void fb_files_attr(struct fb_files *files, uint32_t id, struct fb_attr *ret_attr);
-/* When it has to be asked about again; FB_FILES_OUTDATED_NS: it has changed since it was learned, or
- * may have, so that it must not be believed when nobody can be asked. */
+/* When it has to be asked about again; FB_FILES_OUTDATED_NS: it has changed since it was learned,
+ * or may have, so that it must not be believed when nobody can be asked. */
 #define FB_FILES_OUTDATED_NS (-1)
 int64_t fb_files_valid_until(const struct fb_files *files, uint32_t id);
 void fb_files_set_valid_until(struct fb_files *files, uint32_t id, int64_t until_ns);

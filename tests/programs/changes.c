@@ -1,12 +1,11 @@
 /*
  * tests/programs/changes - changes DIR: a program that changes files of the data set and reads them
  * again at once: it must see what it did. All files are read first, so that they are cached, and
- * are long enough unchanged to be kept. "changes look FILE" looks at one,
- * "changes ask-size FILE" at its size alone,
- * "changes stopped PID FILE" changes one while the daemon PID is stopped, "changes full FILE" while
- * the program has no descriptor left to tell the daemon with, "changes unreached FILE" before it
- * could reach the daemon at all, "changes crowded FILE DIR" DIR/written while FILE is open more often
- * than the library has room for.
+ * are long enough unchanged to be kept. "changes look FILE" looks at one, "changes ask-size FILE"
+ * at its size alone, "changes stopped PID FILE" changes one while the daemon PID is stopped,
+ * "changes full FILE" while the program has no descriptor left to tell the daemon with, "changes
+ * unreached FILE" before it could reach the daemon at all, "changes crowded FILE DIR" DIR/written
+ * while FILE is open more often than the library has room for.
  */
 #include <fcntl.h>
 #include <signal.h>

@@ -162,7 +162,8 @@ static void set_path(struct fb_mount *mount, struct live *live, char *path)
         live->named = false;
 }
 
-/* Another node of the file may know more of it than the record does: nobody can set a ctime back. */
+/* Another node of the file may know more of it than the record does: nobody can set a ctime back.
+ */
 static void inherit(struct fb_mount *mount, struct live *live)
 {
     struct fb_list *it, *tmp;
@@ -345,9 +346,9 @@ void fb_live_forget(struct fb_mount *mount, uint32_t id)
 
 /* ---- asking ---- */
 
-/* Who has looked the name up just before it was to lead elsewhere comes to open what he found. To be
- * refused costs him another look-up, beside programs that append and close perhaps as much in vain,
- * and the kernel tries no third time; so he is let in. */
+/* Who has looked the name up just before it was to lead elsewhere comes to open what he found. To
+ * be refused costs him another look-up, beside programs that append and close perhaps as much in
+ * vain, and the kernel tries no third time; so he is let in. */
 static bool may_open(const struct fb_mount *mount, const struct live *live)
 {
     return live->named ||

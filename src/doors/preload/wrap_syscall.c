@@ -1,8 +1,8 @@
 /*
- * syscall(): system calls that programs make by number. Node asks so how long a file is (statx), and
- * a placeholder would say: a socket, of no bytes. So what concerns a descriptor of ours goes the way
- * of libc's function of that name, or the descriptor becomes real first. Paths are the kernel's: who
- * opens a file by number opens the source.
+ * syscall(): system calls that programs make by number. Node asks so how long a file is (statx),
+ * and a placeholder would say: a socket, of no bytes. So what concerns a descriptor of ours goes
+ * the way of libc's function of that name, or the descriptor becomes real first. Paths are the
+ * kernel's: who opens a file by number opens the source.
  *
  * Allocators and sanitizers call this before libc can be asked for its own: the call is made here.
  */
