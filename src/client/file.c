@@ -272,12 +272,19 @@ int fb_client_open(struct fb_client *client, const char *path, struct fb_client_
 
 /* ---- hits ---- */
 
-static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
+/* Apart: who copies needs the registers. */
+__attribute__((noinline, cold)) static void make_present(const struct fb_session *s, uint64_t from)
 {
     uint64_t dram = s->layout.h.dram_segments * s->layout.h.dram_segment_bytes;
 
+    (void)fb_sys(SYS_madvise, s->layout.dram + from,
+                 dram - from < FB_STRETCH_SIZE ? dram - from : FB_STRETCH_SIZE, MADV_POPULATE_READ,
+                 0);
+}
+
+static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
+{
     for (uint64_t i = at / FB_STRETCH_SIZE; i <= (at + bytes - 1) / FB_STRETCH_SIZE; i++) {
-        uint64_t from = i * FB_STRETCH_SIZE;
         uint8_t times = atomic_load_explicit(&s->touched[i], memory_order_relaxed);
 
         /* Raced for: at worst it is done twice, or late. */
@@ -285,9 +292,7 @@ static void populate(struct fb_session *s, uint64_t at, uint32_t bytes)
             continue;
         atomic_store_explicit(&s->touched[i], ++times, memory_order_relaxed);
         if (times == POPULATE_FROM)
-            (void)fb_sys(SYS_madvise, s->layout.dram + from,
-                         dram - from < FB_STRETCH_SIZE ? dram - from : FB_STRETCH_SIZE,
-                         MADV_POPULATE_READ, 0);
+            make_present(s, i * FB_STRETCH_SIZE);
     }
 }
 

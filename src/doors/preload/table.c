@@ -165,12 +165,13 @@ void fb_pl_put(struct fb_pl_file *f)
     pool_give(f);
 }
 
-/* A reference to the file at a place; NULL: it is nobody's any more. */
-static struct fb_pl_file *hold(uint32_t place)
+/* A reference to the file that a slot stands for; NULL: it is nobody's any more. */
+static inline struct fb_pl_file *hold(uint32_t slot)
 {
+    uint32_t place = slot & ~FB_PL_BUSY, refs;
     struct fb_pl_file *f = &atomic_load_explicit(&pool, memory_order_acquire)[place - 1];
-    uint32_t refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
 
+    refs = atomic_load_explicit(&f->refs, memory_order_relaxed);
     do {
         if (refs == 0)
             return NULL;
@@ -179,25 +180,35 @@ static struct fb_pl_file *hold(uint32_t place)
     return f;
 }
 
-struct fb_pl_file *fb_pl_get(int fd)
+/* While it was taken the file was closed, and its place perhaps given to another one; or dup2() has
+ * put another one at the number. */
+__attribute__((noinline, cold)) static struct fb_pl_file *get_again(int fd, struct fb_pl_file *f)
 {
-    uint32_t slot = fb_pl_slot(fd), now;
+    for (unsigned tries = 0; tries < GET_TRIES; tries++) {
+        uint32_t slot = fb_pl_slot(fd);
 
-    for (unsigned tries = 0; tries < GET_TRIES; tries++, slot = now) {
-        struct fb_pl_file *f;
-
-        if (slot == 0 || slot >= FB_PL_OWN || fb_pl_vforked)
-            return NULL;
-        f = hold(slot & ~FB_PL_BUSY);
-        now = fb_pl_slot(fd);
-        if (fb_likely(((slot ^ now) & ~FB_PL_BUSY) == 0))
-            return f;
-        /* It was closed, and its place perhaps given to another file; or dup2() has put another one
-         * at the number. */
         if (f)
             fb_pl_put(f);
+        if (slot == 0 || slot >= FB_PL_OWN)
+            return NULL;
+        f = hold(slot);
+        if (((fb_pl_slot(fd) ^ slot) & ~FB_PL_BUSY) == 0)
+            return f;
     }
+    if (f)
+        fb_pl_put(f);
     return NULL;
+}
+
+struct fb_pl_file *fb_pl_get(int fd)
+{
+    uint32_t slot = fb_pl_slot(fd);
+    struct fb_pl_file *f;
+
+    if (slot == 0 || slot >= FB_PL_OWN || fb_pl_vforked)
+        return NULL;
+    f = hold(slot);
+    return fb_likely(((fb_pl_slot(fd) ^ slot) & ~FB_PL_BUSY) == 0) ? f : get_again(fd, f);
 }
 
 /* ---- slots ---- */
