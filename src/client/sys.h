@@ -23,11 +23,25 @@
 #define FB_SYS_HIGH_FD   900
 #define FB_SYS_HIGH_ROOM 24 /* where the limit is below that: so far below the limit */
 
-/* Not by libc's syscall(), which the preload library exports, too. Always inline: who is called
- * before a sanitizer is ready makes its calls here. */
-#if defined(__x86_64__)
-# define FB_SYS_INSTRUCTION
+#if defined(__x86_64__) || defined(__aarch64__)
+# define FB_SYS_INSTRUCTION /* system calls are made without libc's syscall() */
+#endif
 
+/* The preload library exports syscall(), too. Always inline: who is called before a sanitizer is
+ * ready makes its calls here. */
+#if !defined(FB_SYS_INSTRUCTION) || defined(__clang_analyzer__) /* which sees no writes of asm */
+static inline long fb_sys6(long no, long a, long b, long c, long d, long e, long f)
+{
+    int saved = errno;
+    long r = syscall(no, a, b, c, d, e, f);
+
+    if (r == -1) {
+        r = -errno;
+        errno = saved;
+    }
+    return r;
+}
+#elif defined(__x86_64__)
 static inline __attribute__((always_inline)) long fb_sys6(long no, long a, long b, long c, long d,
                                                           long e, long f)
 {
@@ -42,9 +56,7 @@ static inline __attribute__((always_inline)) long fb_sys6(long no, long a, long 
                      : "rcx", "r11", "memory");
     return r;
 }
-#elif defined(__aarch64__)
-# define FB_SYS_INSTRUCTION
-
+#else
 static inline __attribute__((always_inline)) long fb_sys6(long no, long a, long b, long c, long d,
                                                           long e, long f)
 {
@@ -61,18 +73,6 @@ static inline __attribute__((always_inline)) long fb_sys6(long no, long a, long 
                      : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
                      : "memory");
     return x0;
-}
-#else
-static inline long fb_sys6(long no, long a, long b, long c, long d, long e, long f)
-{
-    int saved = errno;
-    long r = syscall(no, a, b, c, d, e, f);
-
-    if (r == -1) {
-        r = -errno;
-        errno = saved;
-    }
-    return r;
 }
 #endif
 

@@ -155,7 +155,7 @@ static bool number_them(long no, const long a[6], long *ret)
         *ret = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
         return true;
     case SYS_dup:
-        *ret = dup((int)a[0]);
+        *ret = dup((int)a[0]); /* NOLINT(android-cloexec-dup) */
         return true;
 # ifdef SYS_dup2
     case SYS_dup2:
