@@ -272,10 +272,11 @@ uint64_t fb_place_dram_free(struct fb_cache *cache);
 typedef bool fb_place_due_fn(void *arg, const struct fb_item *item);
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg);
 /* An item was read and is of no use in DRAM for long: it stays below or moves there if its stream
- * keeps it. Where there is no room below it stays, beside others of its kind; where there is, a
- * copy may stay (`copies`). All of that takes `kept_bytes` at most. The caller holds a reference.
- */
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, bool copies);
+ * keeps it. Where there is no room below it stays, beside others of its kind, while all of that
+ * takes less than kept_bytes; where there is, a copy stays while it takes less than copied_bytes.
+ * The caller holds a reference. */
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
+                    uint64_t copied_bytes);
 /* Bytes of DRAM that are kept so. */
 uint64_t fb_place_kept(struct fb_cache *cache);
 /* A plan has come. What DRAM has of its data set already, from readers without a plan or with

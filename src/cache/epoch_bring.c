@@ -31,7 +31,7 @@
 #define SPARE_SEGMENTS 2
 #define GIVE_SHARE     16 /* of DRAM: so much beyond what may be kept, copies go */
 #define WAY_SHARE      8  /* of DRAM: what is kept leaves so much as the way through, at least, */
-#define STAY_SHARE     4  /* and the way leaves so much to it */
+#define COPY_SHARE     4  /* and a wide way so much to copies */
 
 /* One file on its way. */
 struct bringing {
@@ -304,28 +304,33 @@ uint64_t fb_epochs_room(const struct fb_cache *cache)
     return cache->budget.dram_bytes / (fb_store_tiers(cache->store) > 1 ? 2 : 4);
 }
 
-/* Readers side by side come by a batch or two apart, and what waits for the last of them must not
- * keep out what the first one wants: many readers need a wide way. */
-static uint64_t way_bytes(const struct fb_cache *cache, const struct fb_planned *p)
+static uint64_t way_bytes(const struct fb_cache *cache)
+{
+    return fb_max_u64(cache->budget.dram_bytes / WAY_SHARE,
+                      2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
+}
+
+/* Readers side by side come to be a batch or two apart, and what waits for the last of them must
+ * not keep out what the first one wants: many need a wide way. It is worth copies, which spare the
+ * disk, not what spares the source. */
+static uint64_t wide_way_bytes(const struct fb_cache *cache, const struct fb_planned *p)
 {
     uint64_t dram = cache->budget.dram_bytes;
-    uint64_t least =
-        fb_max_u64(dram / WAY_SHARE, 2ULL * SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
     struct fb_follow_stats stats;
 
     fb_follow_stats(p->follow, &stats);
-    return fb_max_u64(least,
-                      fb_min_u64(stats.apart * fb_planned_mean_bytes(p), dram - dram / STAY_SHARE));
+    return fb_max_u64(way_bytes(cache),
+                      fb_min_u64(stats.apart * fb_planned_mean_bytes(p), dram - dram / COPY_SHARE));
 }
 
 /* What stays takes nothing from others, nor all of the way through. */
-static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64_t unread)
+static uint64_t keepable(struct fb_epochs *e, const struct fb_planned *p, uint64_t unread,
+                         uint64_t way)
 {
     struct fb_cache *cache = e->cache;
     uint64_t dram = cache->budget.dram_bytes;
     uint64_t used = dram - fb_min_u64(fb_place_dram_free(cache), dram);
     uint64_t ours = fb_place_kept(cache) + unread * fb_planned_mean_bytes(p);
-    uint64_t way = way_bytes(cache, p);
 
     if (fb_epoch_log_buckets(p) > 0)
         way = fb_max_u64(way, fb_epochs_room(cache));
@@ -356,7 +361,7 @@ static uint64_t free_bytes(const struct fb_epochs *e, const struct fb_planned *p
  * else room would be made for what comes later by what is wanted next. */
 static uint64_t ahead_bytes(const struct fb_epochs *e, const struct fb_planned *p)
 {
-    uint64_t most = fb_max_u64(fb_epochs_room(e->cache), way_bytes(e->cache, p));
+    uint64_t most = fb_max_u64(fb_epochs_room(e->cache), wide_way_bytes(e->cache, p));
 
     return fb_min_u64(most, left_bytes(e) - free_bytes(e, p));
 }
@@ -442,7 +447,7 @@ static void take_over(struct fb_epochs *e, struct fb_planned *p)
 
     p->has_begun = true;
     if (!e->log)
-        fb_place_adopt(e->cache, dram - fb_min_u64(dram, way_bytes(e->cache, p)), is_planned, e);
+        fb_place_adopt(e->cache, dram - fb_min_u64(dram, way_bytes(e->cache)), is_planned, e);
 }
 
 void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
@@ -459,9 +464,10 @@ void fb_epochs_bring(struct fb_epochs *e, struct fb_planned *p, unsigned share)
     window = window_of(e, p, share);
     atomic_store_explicit(&p->window, window, memory_order_relaxed);
     fb_follow_stats(p->follow, &stats);
-    p->kept_bytes = keepable(e, p, stats.unread);
+    p->kept_bytes = keepable(e, p, stats.unread, way_bytes(e->cache));
+    p->copied_bytes = keepable(e, p, stats.unread, wide_way_bytes(e->cache, p));
     /* What others have come to need, and were given before copies were kept. */
-    if (fb_place_kept(e->cache) > p->kept_bytes + e->cache->budget.dram_bytes / GIVE_SHARE)
+    if (fb_place_kept(e->cache) > p->copied_bytes + e->cache->budget.dram_bytes / GIVE_SHARE)
         (void)fb_place_give_copies(e->cache, is_due, e);
     if (stats.unread < window || p->file_count > 0)
         make_room(e, p);

@@ -89,7 +89,7 @@ void fb_epoch_log_leave(struct fb_cache *cache, struct fb_log_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         if (!batch->items[i].stays)
-            fb_place_leave(cache, batch->items[i].key, 0, false);
+            fb_place_leave(cache, batch->items[i].key, 0, 0);
         fb_files_unref(cache->files, (uint32_t)(batch->items[i].key >> 32), 1);
     }
     fb_metric_add(&cache->metrics, FB_CM_LOG_LEFT, batch->count);
@@ -110,7 +110,7 @@ static void write_item(struct fb_epoch_log *log, const struct fb_logged *item)
     } else {
         fb_metric_add(&cache->metrics, FB_CM_LOG_LEFT, 1);
         if (!item->stays)
-            fb_place_leave(cache, item->key, 0, false);
+            fb_place_leave(cache, item->key, 0, 0);
     }
     fb_files_unref(cache->files, (uint32_t)(item->key >> 32), 1);
 }

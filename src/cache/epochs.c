@@ -232,7 +232,8 @@ static void leave(struct fb_epochs *e, struct fb_planned *p, const struct fb_acc
     /* The file may have changed since; then there is nothing of it to find. */
     file = fb_files_find(cache->files, p->source, path);
     if (file == (uint32_t)(access->key >> 32) && !fb_epoch_log_keep(e->log, p, access->key, number))
-        fb_place_leave(cache, access->key, p->kept_bytes, fb_epoch_log_buckets(p) == 0);
+        fb_place_leave(cache, access->key, p->kept_bytes,
+                       fb_epoch_log_buckets(p) == 0 ? p->copied_bytes : 0);
     if (file)
         fb_files_unref(cache->files, file, 1);
 }
@@ -281,7 +282,7 @@ static void drop_given_up(struct fb_epochs *e, struct fb_planned *p)
         file = fb_files_find(cache->files, p->source, path);
         if (!file)
             continue;
-        fb_place_leave(cache, fb_item_key(file, 0), p->kept_bytes, false);
+        fb_place_leave(cache, fb_item_key(file, 0), p->kept_bytes, 0);
         fb_files_unref(cache->files, file, 1);
     }
 }

@@ -46,7 +46,8 @@ struct fb_planned {
     uint32_t files[FB_PLAN_LOOKS]; /* a ring: handed out, in order, and not begun yet */
     unsigned file_first, file_count;
     _Atomic uint64_t window; /* files to have ready */
-    uint64_t kept_bytes;     /* of DRAM at most, in which files stay that have no place below */
+    uint64_t kept_bytes;     /* of DRAM at most, in which files stay that have no place below, */
+    uint64_t copied_bytes;   /* and with copies of others */
     uint64_t reads;          /* since rate_ns */
     int64_t rate_ns;
     double rate; /* files a second */

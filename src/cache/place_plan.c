@@ -324,7 +324,8 @@ static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes
     return rc != 0;
 }
 
-void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, bool copies)
+void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
+                    uint64_t copied_bytes)
 {
     struct fb_whereabouts where;
 
@@ -335,8 +336,8 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes, b
         needs_dram(cache, key, kept_bytes, where.lane, &where.below))
         return;
     /* A copy that is there already would leave a hole among the others. */
-    if (where.below && (where.lane == FB_STORE_COPY ||
-                        (copies && keep_in_dram(cache, key, kept_bytes, FB_STORE_COPY))))
+    if (where.below &&
+        (where.lane == FB_STORE_COPY || keep_in_dram(cache, key, copied_bytes, FB_STORE_COPY)))
         return;
     fb_store_drop_dram(cache->store, key);
 }
