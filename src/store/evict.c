@@ -4,6 +4,8 @@
  * A segment's list of keys says what may be in it; the index says what still is, and where. An item
  * is held (its file record, too) while the visitor looks at it, and leaves the index right after,
  * unless it has got another location meanwhile: the visitor may have appended it to a lower tier.
+ * Until its turn it is found as before: to move a segment's items down takes time, and who asked
+ * for one of them meanwhile would go to the source.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -129,7 +131,7 @@ void fb_segment_empty(struct fb_store *store, struct fb_segment *seg, bool want_
         .store = store,
         .segment = seg,
         .which = fb_segment_tier(store, seg)->which,
-        .gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed) - 1,
+        .gen = atomic_load_explicit(fb_segment_gen(store, seg), memory_order_relaxed) & ~1u,
         .visit = visit,
         .arg = arg,
         .want_data = want_data,
@@ -149,7 +151,7 @@ int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data, fb_
     struct fb_segment *seg = &store->segments[segment];
 
     FB_ASSERT(segment < store->segment_count);
-    if (!fb_segment_kill(store, seg, FB_SEGMENT_SEALED))
+    if (!fb_segment_retire(store, seg, FB_SEGMENT_SEALED))
         return -EBUSY;
     fb_metric_add(&store->metrics, FB_SM_EVICTED, 1);
     fb_segment_empty(store, seg, want_data, visit, arg);

@@ -19,21 +19,37 @@
 
 /* ---- DYING, FREE ---- */
 
-bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg, enum fb_segment_state from)
+/* Odd from now on, if it is not yet. Pairs with the load after a pin was added (rule 4), and with
+ * readers that look twice (fb_layout_loc_good). */
+static void turn_odd(struct fb_store *store, struct fb_segment *seg)
+{
+    _Atomic uint32_t *gen = fb_segment_gen(store, seg);
+
+    if ((atomic_load_explicit(gen, memory_order_relaxed) & 1) == 0)
+        atomic_fetch_add(gen, 1);
+}
+
+bool fb_segment_retire(struct fb_store *store, struct fb_segment *seg, enum fb_segment_state from)
 {
     struct fb_store_tier *t = fb_segment_tier(store, seg);
-    bool killed;
+    bool retired;
 
     fb_mutex_lock(&t->lock);
-    killed = seg->state == from;
-    if (killed) {
+    retired = seg->state == from;
+    if (retired) {
         seg->state = FB_SEGMENT_DYING;
         seg->emptied = false;
-        /* Odd. Pairs with the load after a pin was added (rule 4), and with readers that look twice
-         * (fb_layout_loc_good). */
-        atomic_fetch_add(fb_segment_gen(store, seg), 1);
     }
     fb_mutex_unlock(&t->lock);
+    return retired;
+}
+
+bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg, enum fb_segment_state from)
+{
+    bool killed = fb_segment_retire(store, seg, from);
+
+    if (killed)
+        turn_odd(store, seg);
     return killed;
 }
 
@@ -92,6 +108,7 @@ void fb_segment_emptied(struct fb_store *store, struct fb_segment *seg)
 {
     struct fb_store_tier *t = fb_segment_tier(store, seg);
 
+    turn_odd(store, seg);
     fb_mutex_lock(&t->lock);
     seg->emptied = true;
     fb_mutex_unlock(&t->lock);

@@ -12,7 +12,8 @@
  *   2. the open segment is full (or flush()), and the last copy into it has ended.
  *   3. DRAM: at once. Persistent: the tier reports that everything is durable; only now does a
  *      crash keep it. Failure: as 4.
- *   4. evict(): the generation turns odd, entries leave the index; readers that come later miss.
+ *   4. evict(): entries leave the index, one by one; then the generation turns odd, and readers
+ *      that found theirs before that and come later miss.
  *   5. the last pin is dropped; the slot is given back and the generation turns even again.
  *
  * Reading. pin() finds an item and keeps its segment from being reused. An item in memory (DRAM, or

@@ -181,10 +181,14 @@ bool fb_segment_open_has_room(struct fb_store *store, struct fb_store_tier *t);
 /* Whether a slot may be taken for what is new. Under no lock. */
 bool fb_segment_may_open(struct fb_store_tier *t);
 
-/* SEALED (or SEALING, by its owner) -> DYING. False: it was not `from`. */
+/* SEALED (or SEALING, by its owner) -> DYING, but its items can be read until they have left the
+ * index; or nobody comes to read any more. False: it was not `from`. */
+FB_MUST_CHECK bool fb_segment_retire(struct fb_store *store, struct fb_segment *seg,
+                                     enum fb_segment_state from);
 FB_MUST_CHECK bool fb_segment_kill(struct fb_store *store, struct fb_segment *seg,
                                    enum fb_segment_state from);
-/* DYING, and nothing of it is left in the index: free when the last pin goes, or now. */
+/* DYING, and nothing of it is left in the index: nobody comes any more, and it is free when the
+ * last pin goes, or now. */
 void fb_segment_emptied(struct fb_store *store, struct fb_segment *seg);
 /* The last pin may have gone. */
 void fb_segment_settle(struct fb_store *store, struct fb_segment *seg);

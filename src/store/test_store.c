@@ -350,6 +350,57 @@ static void test_pin_outlives_eviction(void **state)
     world_end(&w);
 }
 
+struct onlooker {
+    struct fb_store *store;
+    uint64_t keys[8];
+    unsigned count, visits;
+};
+
+static void look_around(void *arg, const struct fb_victim *victim)
+{
+    struct onlooker *o = arg;
+    uint64_t own = fb_item_key(victim->item.file, victim->item.block);
+    bool gone = true;
+
+    for (unsigned i = 0; i < o->count; i++) {
+        struct fb_pin pin;
+        int rc = fb_store_pin(o->store, o->keys[i], &pin);
+
+        gone = gone && o->keys[i] != own;
+        assert_int_equal(rc, gone ? FB_STORE_MISS : 0);
+        if (rc == 0)
+            fb_store_unpin(o->store, &pin);
+    }
+    o->visits++;
+}
+
+/* What a segment holds is found until its turn has come to leave: who evicts may take long, moving
+ * things down, and nobody has to fetch meanwhile what is there. */
+static void test_read_until_it_leaves(void **state)
+{
+    struct world w = {.slots = 2, .file_count = 20};
+    struct onlooker o = {.count = 0};
+    struct fb_segment_info info;
+
+    (void)state;
+    world_make(&w, WITH_DRAM);
+    world_open(&w);
+    o.store = w.store;
+    for (uint32_t file = 0; o.count < 3; file++) {
+        uint32_t id = world_put(&w, file);
+
+        assert_int_equal(world_append(&w, file, id, 0, 0), 0);
+        o.keys[o.count++] = fb_item_key(id, 0);
+        fb_files_unref(fb_store_files(w.store), id, 1);
+    }
+    assert_int_equal(fb_store_flush(w.store), 0);
+    assert_int_equal(fb_store_sealed(w.store, 0, &info, 1), 1);
+    assert_int_equal(fb_store_evict(w.store, info.no, false, look_around, &o), 0);
+    assert_int_equal(o.visits, 3);
+    world_recount(&w);
+    world_end(&w);
+}
+
 /* Staging memory that somebody reads is handed back by the last reader, not by the write. */
 static void test_staging_is_kept_for_readers(void **state)
 {
@@ -522,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_partial_reads),
         cmocka_unit_test(test_hint_leads_to_item),
         cmocka_unit_test(test_pin_outlives_eviction),
+        cmocka_unit_test(test_read_until_it_leaves),
         cmocka_unit_test(test_staging_is_kept_for_readers),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_sources),
