@@ -520,7 +520,7 @@ static void evict_one(void *arg, uint32_t file)
     struct fb_cache *cache = volume->cache;
 
     fb_store_forget(cache->store, file);
-    fb_files_set_valid_until(cache->files, file, 0);
+    fb_files_doubt(cache->files, file);
     fb_volumes_retired(cache, volume->id, file);
     fb_files_unref(cache->files, file, 1);
 }

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "cache/cache_priv.h"
 #include "cache/place_priv.h"
 #include "core/clock.h"
@@ -32,7 +33,7 @@
 #define COMPACT_BELOW   0.7 /* of a segment: what is fuller is not worth writing again */
 #define EXCESS_PER_TICK 64  /* segments given up in one round when the disk runs out of space */
 #define STAY_SAMPLE     64u /* items by which a segment is judged */
-#define STAY_LOOKS      64u /* segments that stay, until it is given up, */
+#define STAY_LOOKS      64u /* segments that stay, of either choice, until it is given up, */
 #define STUCK_NS        FB_NS_PER_S /* for so long */
 
 int fb_place_open(struct fb_cache *cache)
@@ -452,8 +453,11 @@ static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uin
     for (uint32_t i = 0; i < count; i++)
         if (!p->infos[i].pinned)
             p->infos[free_to_go++] = p->infos[i];
-    while (free_to_go > 0 && stays < STAY_LOOKS) {
-        pick = cache->evict->victim(p->policy_state, p->infos, free_to_go, now_ns);
+    while (free_to_go > 0 && stays < 2 * STAY_LOOKS) {
+        /* What was pinned long ago is what a policy lets go first: then any other will do. */
+        pick = stays < STAY_LOOKS
+                   ? cache->evict->victim(p->policy_state, p->infos, free_to_go, now_ns)
+                   : (uint32_t)(fb_mix64((uint64_t)now_ns + stays) % free_to_go);
         *ret_segment = p->infos[pick].no;
         p->infos[pick] = p->infos[--free_to_go];
         /* What a client looks at could not be reused. */
@@ -463,6 +467,8 @@ static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uin
             return 0;
         stays++;
     }
+    if (stays > 0)
+        p->stuck_until_ns = now_ns + STUCK_NS;
     return -ENOSPC;
 }
 
@@ -488,8 +494,6 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
         rc = choose_one(cache, tier, p.down.now_ns, &victim);
         if (rc == 0)
             rc = fb_store_evict(cache->store, victim, false, fb_place_part, &p);
-        else if (fb_orders_any(cache->orders))
-            cache->places[tier].stuck_until_ns = p.down.now_ns + STUCK_NS;
     } else if (rc == -EBUSY) {
         rc = 0; /* somebody else has emptied it */
     }

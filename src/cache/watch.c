@@ -134,7 +134,7 @@ static void doubt(void *arg, uint32_t file)
 {
     struct fb_files *files = arg;
 
-    fb_files_set_valid_until(files, file, 0);
+    fb_files_doubt(files, file);
     fb_files_unref(files, file, 1);
 }
 

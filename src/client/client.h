@@ -107,7 +107,7 @@ enum fb_untold {
 struct fb_client {
     char socket[FB_CLIENT_SOCKET_MAX];
     _Atomic int32_t pid;
-    _Atomic int reads;        /* what this process may read: stat.c; it never becomes another */
+    _Atomic int reads;        /* what this process may read: stat.c; asked once */
     _Atomic uint32_t uid;     /* then known */
     _Atomic bool off;         /* for good: identity differs, or too many sessions */
     _Atomic bool opening;     /* somebody opens a session */

@@ -13,12 +13,14 @@
  * take no longer. */
 #define TOUCH_FROM (64u << 10)
 
-/* Whether the item has a copy of this kind that can be read. */
+/* Whether the item has a copy of this kind that can be read, and stays. */
 static bool already_there(struct fb_store *store, uint64_t key, unsigned which)
 {
     struct fb_index_entry e;
 
-    return fb_index_get(store->index, key, &e) && fb_layout_loc_good(&store->layout, e.loc[which]);
+    return fb_index_get(store->index, key, &e) &&
+           fb_layout_loc_good(&store->layout, e.loc[which]) &&
+           !atomic_load(&store->segments[fb_loc_segment(e.loc[which])].leaving);
 }
 
 /* `summed`: it will lie on a medium. Memory is not read with sums, and they take as long as the

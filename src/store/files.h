@@ -99,6 +99,8 @@ void fb_files_attr(struct fb_files *files, uint32_t id, struct fb_attr *ret_attr
 #define FB_FILES_OUTDATED_NS (-1)
 int64_t fb_files_valid_until(const struct fb_files *files, uint32_t id);
 void fb_files_set_valid_until(struct fb_files *files, uint32_t id, int64_t until_ns);
+/* It has to be asked about before it is used again; what is outdated stays so. */
+void fb_files_doubt(struct fb_files *files, uint32_t id);
 bool fb_files_current(const struct fb_files *files, uint32_t id);
 uint32_t fb_files_generation(const struct fb_files *files, uint32_t id);
 

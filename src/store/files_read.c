@@ -64,6 +64,17 @@ int64_t fb_files_valid_until(const struct fb_files *files, uint32_t id)
     return atomic_load_explicit(&fb_files_at(files, id)->valid_until_ns, memory_order_relaxed);
 }
 
+void fb_files_doubt(struct fb_files *files, uint32_t id)
+{
+    int64_t until_ns = fb_files_valid_until(files, id);
+
+    /* Who learns it anew meanwhile is believed. */
+    if (until_ns > 0)
+        (void)atomic_compare_exchange_strong_explicit(&fb_files_at(files, id)->valid_until_ns,
+                                                      &until_ns, 0, memory_order_relaxed,
+                                                      memory_order_relaxed);
+}
+
 void fb_files_set_valid_until(struct fb_files *files, uint32_t id, int64_t until_ns)
 {
     atomic_store_explicit(&fb_files_at(files, id)->valid_until_ns, until_ns, memory_order_relaxed);

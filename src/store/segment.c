@@ -39,6 +39,7 @@ bool fb_segment_retire(struct fb_store *store, struct fb_segment *seg, enum fb_s
     if (retired) {
         seg->state = FB_SEGMENT_DYING;
         seg->emptied = false;
+        atomic_store(&seg->leaving, true);
     }
     fb_mutex_unlock(&t->lock);
     return retired;
@@ -89,6 +90,7 @@ void fb_segment_settle(struct fb_store *store, struct fb_segment *seg)
     if (freed) {
         FB_ASSERT(atomic_load_explicit(&seg->live_items, memory_order_relaxed) == 0);
         seg->state = FB_SEGMENT_FREE;
+        atomic_store(&seg->leaving, false);
         t->lanes[fb_segment_lane(seg)]--;
         atomic_store_explicit(&seg->lane, FB_STORE_NEW, memory_order_relaxed);
         keys = fb_steal(seg->keys);

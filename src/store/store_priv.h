@@ -63,8 +63,9 @@ struct fb_segment {
     uint32_t no;
     uint8_t tier;
     uint8_t state;
-    bool full;    /* closed: nothing more is appended */
-    bool emptied; /* DYING: nothing of it is left in the index */
+    bool full;            /* closed: nothing more is appended */
+    bool emptied;         /* DYING: nothing of it is left in the index */
+    _Atomic bool leaving; /* DYING: what is found in it is about to go; a hint to who appends */
     uint32_t items;
     uint32_t used;   /* where the next record goes, from the start of the slot */
     uint32_t copies; /* appends that have reserved room and not yet finished */

@@ -23,6 +23,7 @@ struct demotion {
     struct tally *tally;
     struct fb_rand *r;
     unsigned tier;
+    uint32_t segment;
 };
 
 static void evict_one(struct world *w, struct fb_rand *r, unsigned tier, struct tally *tally);
@@ -51,6 +52,7 @@ static void demote(void *arg, const struct fb_victim *v)
 {
     struct demotion *d = arg;
     uint32_t id = v->item.file;
+    struct fb_whereabouts where;
 
     d->tally->evicted++;
     if (v->item.data != NULL)
@@ -60,6 +62,8 @@ static void demote(void *arg, const struct fb_victim *v)
         d->tier + 1 == fb_store_tiers(d->w->store) || fb_rand_below(d->r, 3) == 0)
         return;
     put_item(d->w, d->r, d->tier + 1, &v->item, d->tally);
+    fb_store_where(d->w->store, fb_item_key(id, v->item.block), &where);
+    assert_true(where.below && where.segment != d->segment);
     d->tally->demoted++;
 }
 
@@ -76,6 +80,7 @@ static void evict_one(struct world *w, struct fb_rand *r, unsigned tier, struct 
     if (count == 0)
         return;
     pick = (uint32_t)fb_rand_below(r, count);
+    d.segment = infos[pick].no;
     assert_int_equal(fb_store_evict(w->store, infos[pick].no, !plain, plain ? NULL : demote, &d),
                      0);
     assert_int_equal(fb_store_evict(w->store, infos[pick].no, false, NULL, NULL), -EBUSY);
