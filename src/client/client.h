@@ -107,11 +107,11 @@ enum fb_untold {
 struct fb_client {
     char socket[FB_CLIENT_SOCKET_MAX];
     _Atomic int32_t pid;
-    _Atomic int reads;        /* what this process may read: stat.c; asked once */
-    _Atomic uint32_t uid;     /* then known */
-    _Atomic bool off;         /* for good: identity differs, or too many sessions */
-    _Atomic bool opening;     /* somebody opens a session */
-    _Atomic int64_t retry_ns; /* no attempt to reach the daemon before that */
+    _Atomic int reads;                    /* what this process may read: stat.c; asked once */
+    _Atomic uint32_t uid;                 /* then known */
+    _Atomic bool off;                     /* for good: identity differs, or too many sessions */
+    _Atomic bool opening;                 /* somebody opens a session */
+    _Atomic int64_t retry_ns;             /* no attempt to reach the daemon before that */
     _Atomic(struct fb_session *) session; /* NULL: none now */
     _Atomic uint32_t session_count;
     _Atomic bool area_lost; /* the session has none, or that of the process we were forked from */
