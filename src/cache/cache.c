@@ -164,7 +164,7 @@ static int choose_log(struct fb_cache *cache, struct fb_error *err)
 {
     struct fb_cache_config *c = &cache->config;
     bool slow = false;
-    int rc = fb_engine_create(c->engine, ENGINE_DEPTH, &cache->engine);
+    int rc = fb_engine_create(c->engine, 0, ENGINE_DEPTH, &cache->engine);
 
     if (rc < 0)
         return fb_error_set(err, rc, "cannot start the I/O engine: %s", fb_strerror(rc));

@@ -6,9 +6,12 @@
 
 #include "base/assert.h"
 #include "core/error.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "io/engine_priv.h"
+
+#define CPUS_A_RING 4u
 
 static int start(struct fb_engine *e, const struct fb_engine_ops *ops)
 {
@@ -16,7 +19,16 @@ static int start(struct fb_engine *e, const struct fb_engine_ops *ops)
     return ops->start(e);
 }
 
-int fb_engine_create(enum fb_engine_kind kind, unsigned depth, struct fb_engine **ret_engine)
+/* One keeps two processors busy where items are small: it submits, verifies and copies. */
+static unsigned rings_of(unsigned wanted, unsigned depth)
+{
+    uint64_t rings = wanted ? wanted : fb_cpu_count() / CPUS_A_RING;
+
+    return (unsigned)fb_max_u64(1, fb_min_u64(rings, fb_min_u64(depth, FB_ENGINE_RINGS_MAX)));
+}
+
+int fb_engine_create(enum fb_engine_kind kind, unsigned rings, unsigned depth,
+                     struct fb_engine **ret_engine)
 {
     struct fb_engine *e = fb_alloc(sizeof *e);
     int r = 0;
@@ -24,6 +36,7 @@ int fb_engine_create(enum fb_engine_kind kind, unsigned depth, struct fb_engine 
     if (!e)
         return -ENOMEM;
     e->depth = (unsigned)fb_min_u64(fb_max_u64(depth, 1), FB_ENGINE_DEPTH_MAX);
+    e->rings = rings_of(rings, e->depth);
     fb_mutex_init(&e->lock, FB_RANK_URING);
     fb_list_init(&e->queue);
     if (kind != FB_ENGINE_THREADS) {

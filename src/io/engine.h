@@ -2,9 +2,10 @@
  * io/engine.h - asynchronous file I/O: io_uring, or threads where the kernel refuses it.
  *
  * Submitting costs the caller at most one system call for a batch (none while the engine is busy)
- * and never waits for the disk; `done` is called on an engine thread with no lock held. It may
- * submit, but must not wait for another io: the ring has one thread, and nothing moves while it is
- * away. At most `depth` operations are in the kernel; more wait in a queue, first in, first out.
+ * and never waits for the disk; `done` is called on an engine thread with no lock held, several at
+ * a time. It may submit, but must not wait for another io: what is in a ring moves no further while
+ * the ring's thread is away. At most `depth` operations are in the kernel; more wait in a queue,
+ * first in, first out.
  * Containers often forbid io_uring: then the same interface runs on a small pool of threads with
  * pread and pwrite.
  *
@@ -50,8 +51,11 @@ enum fb_engine_kind {
 
 struct fb_engine;
 
-/* FB_ENGINE_URING fails with the kernel's errno where it is not to be had; AUTO falls back. */
-FB_MUST_CHECK int fb_engine_create(enum fb_engine_kind kind, unsigned depth,
+#define FB_ENGINE_RINGS_MAX 4u
+
+/* FB_ENGINE_URING fails with the kernel's errno where it is not to be had; AUTO falls back. So many
+ * rings, each with a thread; 0: as many as this machine has use for. */
+FB_MUST_CHECK int fb_engine_create(enum fb_engine_kind kind, unsigned rings, unsigned depth,
                                    struct fb_engine **ret_engine);
 /* Waits for what is under way, and for what its done() submit. */
 void fb_engine_destroy(struct fb_engine *engine);

@@ -33,7 +33,8 @@ struct fb_engine {
     bool stopping;
     fb_engine_observer *observer;
     void *observer_arg;
-    void *state; /* the back end's own */
+    unsigned rings; /* of a back end that has any: at first those that are wanted */
+    void *state;    /* the back end's own */
 };
 
 extern const struct fb_engine_ops fb_engine_uring;

@@ -1,14 +1,18 @@
 /*
- * The io_uring engine: one thread owns the ring; it alone submits and reaps.
+ * The io_uring engine: a few rings, one queue. One thread owns a ring; it alone submits and reaps.
  *
- * Submitters append to the queue under the lock and, only when the ring's thread sleeps, wake it
- * through an eventfd that the ring itself reads. The thread then goes round:
+ * Submitters append to the queue under the lock and, when a ring's thread sleeps, wake that through
+ * an eventfd that the ring itself reads. A thread then goes round:
  *
  *     peek completions ── lock: count them, observe, fill free places from the queue ── unlock
  *         ── submit ── done() of each ── and again; when nothing is finished: submit and wait, in
  *         one call
  *
- * so under load one system call carries a batch of submissions and of completions.
+ * so under load one system call carries a batch of submissions and of completions. A ring takes no
+ * more than its share of `depth`, nothing while another sleeps and it has done() to call, and who
+ * leaves something in the queue wakes another: so done() of many ios, which verify and copy, are
+ * spread over the rings. One ring is enough for two
+ * processors; on 16, one brought 100 KiB items from a disk to DRAM at 2.5 GB/s, whatever the disk.
  *
  * Why no other thread submits: the kernel finishes a request in the context of the thread that
  * submitted it, by a signal-like interruption. That makes that thread's later blocking calls fail
@@ -17,7 +21,7 @@
  * also leave completion work to our own wait (DEFER_TASKRUN, Linux 6.1), which is the cheapest of
  * all.
  *
- * The completion queue cannot overflow: it has room for `depth` ios and the read of the eventfd.
+ * The completion queue cannot overflow: it has room for a ring's share and the read of the eventfd.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -36,6 +40,7 @@
 #define STARTED_UNSET   1
 
 struct uring {
+    struct fb_engine *engine;
     struct io_uring ring;
     pthread_t thread;
     int wake_fd;
@@ -48,6 +53,13 @@ struct uring {
     unsigned in_ring;
     bool sleeping;
     bool woken; /* an eventfd write is on its way */
+};
+
+struct rings {
+    unsigned share; /* of the depth, that a ring takes */
+    unsigned count; /* that have not ended, under the lock */
+    unsigned next;  /* looked at first when one is to be woken, under the lock */
+    struct uring *all[FB_ENGINE_RINGS_MAX];
 };
 
 static void prepare(struct uring *u, struct fb_io *io)
@@ -107,13 +119,40 @@ static void complete(struct fb_engine *e, struct uring *u, const struct io_uring
 
 static void refill(struct fb_engine *e, struct uring *u) FB_REQUIRES(&e->lock)
 {
-    while (u->in_ring < e->depth && !fb_list_empty(&e->queue)) {
+    const struct rings *r = e->state;
+
+    while (u->in_ring < r->share && !fb_list_empty(&e->queue)) {
         struct fb_io *io = FB_LIST_ENTRY(e->queue.next, struct fb_io, link);
 
         fb_list_remove(&io->link);
         prepare(u, io);
         u->in_ring++;
     }
+}
+
+/* Another ring, one that sleeps and has room, for what is in the queue. NULL: all are at it. */
+static struct uring *choose_sleeper(struct fb_engine *e) FB_REQUIRES(&e->lock)
+{
+    struct rings *r = e->state;
+
+    for (unsigned i = 0; i < e->rings && !fb_list_empty(&e->queue); i++) {
+        struct uring *u = r->all[(r->next + i) % e->rings];
+
+        if (!u->sleeping || u->woken || u->in_ring >= r->share)
+            continue;
+        r->next = (r->next + i + 1) % e->rings;
+        u->woken = true;
+        return u;
+    }
+    return NULL;
+}
+
+static void wake(struct uring *u)
+{
+    uint64_t one = 1;
+    ssize_t n = write(u->wake_fd, &one, sizeof one);
+
+    FB_ASSERT(n == (ssize_t)sizeof one);
 }
 
 static unsigned run_done(struct fb_list *finished)
@@ -144,9 +183,23 @@ static void enter(struct uring *u, unsigned wanted)
     fb_sleep_ns(SUBMIT_PAUSE_NS);
 }
 
+/* Those whose done() have come back may have been the last. The last ring to go sees to what the
+ * done() of others have submitted. */
+static bool may_end(struct fb_engine *e, const struct uring *u) FB_REQUIRES(&e->lock)
+{
+    struct rings *r = e->state;
+
+    if (!e->stopping || u->in_ring > 0 || u->wake_armed || !fb_list_empty(&e->queue) ||
+        (r->count == 1 && e->outstanding > 0))
+        return false;
+    r->count--;
+    return true;
+}
+
 static void loop(struct fb_engine *e, struct uring *u)
 {
     struct io_uring_cqe *cqes[BATCH];
+    struct uring *other;
     unsigned ran = 0;
 
     for (;;) {
@@ -159,15 +212,23 @@ static void loop(struct fb_engine *e, struct uring *u)
         for (unsigned i = 0; i < count; i++)
             complete(e, u, cqes[i], &finished);
         io_uring_cq_advance(&u->ring, count);
-        refill(e, u);
+        /* What waits would come up here only after all that is finished. */
+        other = fb_list_empty(&finished) ? NULL : choose_sleeper(e);
+        if (!other)
+            refill(e, u);
         /* Whoever submits from here on sees `sleeping` and wakes us; before, we saw their ios. */
         u->sleeping = fb_list_empty(&finished);
         stopping = e->stopping;
-        if (stopping && e->outstanding == 0 && !u->wake_armed) {
+        if (fb_list_empty(&finished) && may_end(e, u)) {
+            u->sleeping = false;
             fb_mutex_unlock(&e->lock);
             return;
         }
+        if (!other)
+            other = choose_sleeper(e);
         fb_mutex_unlock(&e->lock);
+        if (other)
+            wake(other);
         if (fb_list_empty(&finished)) {
             /* uring_stop() has written what an armed read waits for; one armed later would wait for
              * ever. Until then completions of what is under way are enough to go on. */
@@ -184,7 +245,7 @@ static void loop(struct fb_engine *e, struct uring *u)
     }
 }
 
-static int ring_init(struct fb_engine *e, struct uring *u)
+static int ring_init(struct uring *u, unsigned share)
 {
     /* From the best to what any kernel with io_uring takes. */
     static const unsigned flags[] = {
@@ -197,19 +258,19 @@ static int ring_init(struct fb_engine *e, struct uring *u)
     for (unsigned i = 0; i < FB_ARRAY_SIZE(flags) && r == -EINVAL; i++) {
         struct io_uring_params params = {
             .flags = flags[i] | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
-            .cq_entries = 2 * (e->depth + 1),
+            .cq_entries = 2 * (share + 1),
         };
 
-        r = io_uring_queue_init_params(e->depth + 1, &u->ring, &params);
+        r = io_uring_queue_init_params(share + 1, &u->ring, &params);
     }
     return r;
 }
 
 static void *run(void *arg)
 {
-    struct fb_engine *e = arg;
-    struct uring *u = e->state;
-    int r = ring_init(e, u);
+    struct uring *u = arg;
+    struct fb_engine *e = u->engine;
+    int r = ring_init(u, ((const struct rings *)e->state)->share);
 
     fb_mutex_lock(&e->lock);
     u->start_result = r;
@@ -230,7 +291,7 @@ static void uring_free(struct uring *u)
     free(u);
 }
 
-static int uring_start(struct fb_engine *e)
+static int start_one(struct fb_engine *e, struct uring **ret_ring)
 {
     struct uring *u = fb_alloc(sizeof *u);
     int r;
@@ -238,10 +299,10 @@ static int uring_start(struct fb_engine *e)
     if (!u)
         return -ENOMEM;
     fb_cond_init(&u->started);
+    u->engine = e;
     u->start_result = STARTED_UNSET;
     u->wake_fd = eventfd(0, EFD_CLOEXEC);
-    e->state = u;
-    r = u->wake_fd < 0 ? -errno : fb_thread_start(&u->thread, "fb-ring", run, e);
+    r = u->wake_fd < 0 ? -errno : fb_thread_start(&u->thread, "fb-ring", run, u);
     if (r < 0) {
         uring_free(u);
         return r;
@@ -254,36 +315,70 @@ static int uring_start(struct fb_engine *e)
     if (r < 0) {
         pthread_join(u->thread, NULL);
         uring_free(u);
+        return r;
     }
-    return r;
+    *ret_ring = u;
+    return 0;
 }
 
+static void stop_rings(struct fb_engine *e)
+{
+    struct rings *r = e->state;
+
+    for (unsigned i = 0; i < e->rings; i++)
+        wake(r->all[i]);
+    for (unsigned i = 0; i < e->rings; i++) {
+        pthread_join(r->all[i]->thread, NULL);
+        uring_free(r->all[i]);
+    }
+    free(r);
+}
+
+/* Not all that are wanted may be had: a machine may limit the memory that rings lock. */
+static int uring_start(struct fb_engine *e)
+{
+    struct rings *r = fb_alloc(sizeof *r);
+    unsigned wanted = e->rings;
+    int rc = r ? 0 : -ENOMEM;
+
+    if (!r)
+        return rc;
+    r->share = e->depth / wanted;
+    e->state = r;
+    e->rings = 0;
+    for (unsigned i = 0; i < wanted && rc == 0; i++) {
+        rc = start_one(e, &r->all[i]);
+        fb_mutex_lock(&e->lock);
+        r->count += rc == 0;
+        e->rings = r->count;
+        fb_mutex_unlock(&e->lock);
+    }
+    if (r->count > 0)
+        return 0;
+    free(r);
+    return rc;
+}
+
+/* Under the lock. Who is to be woken is chosen when it is released: another may take it first. */
 static bool uring_queued(struct fb_engine *e)
 {
-    struct uring *u = e->state;
+    const struct rings *r = e->state;
+    bool sleeps = false;
 
-    if (!u->sleeping || u->woken)
-        return false;
-    u->woken = true;
-    return true;
+    for (unsigned i = 0; i < e->rings && !sleeps; i++)
+        sleeps = r->all[i]->sleeping && !r->all[i]->woken;
+    return sleeps;
 }
 
 static void uring_wake(struct fb_engine *e)
 {
-    const struct uring *u = e->state;
-    uint64_t one = 1;
-    ssize_t n = write(u->wake_fd, &one, sizeof one);
+    struct uring *u;
 
-    FB_ASSERT(n == (ssize_t)sizeof one);
-}
-
-static void uring_stop(struct fb_engine *e)
-{
-    struct uring *u = e->state;
-
-    uring_wake(e);
-    pthread_join(u->thread, NULL);
-    uring_free(u);
+    fb_mutex_lock(&e->lock);
+    u = choose_sleeper(e);
+    fb_mutex_unlock(&e->lock);
+    if (u)
+        wake(u);
 }
 
 const struct fb_engine_ops fb_engine_uring = {
@@ -291,5 +386,5 @@ const struct fb_engine_ops fb_engine_uring = {
     .start = uring_start,
     .queued = uring_queued,
     .wake = uring_wake,
-    .stop = uring_stop,
+    .stop = stop_rings,
 };

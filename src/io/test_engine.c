@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/rand.h"
+#include "core/clock.h"
 #include "core/lock.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
@@ -28,7 +29,7 @@ struct fixture {
     int fd;
 };
 
-static int set_up(void **state, enum fb_engine_kind kind)
+static int set_up(void **state, enum fb_engine_kind kind, unsigned rings)
 {
     struct fixture *f = fb_alloc(sizeof *f);
 
@@ -36,19 +37,24 @@ static int set_up(void **state, enum fb_engine_kind kind)
     fb_test_dir_make(&f->dir);
     f->fd = open(fb_test_dir_path(&f->dir, "f"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(f->fd >= 0);
-    assert_int_equal(fb_engine_create(kind, DEPTH, &f->engine), 0);
+    assert_int_equal(fb_engine_create(kind, rings, DEPTH, &f->engine), 0);
     *state = f;
     return 0;
 }
 
 static int set_up_uring(void **state)
 {
-    return set_up(state, FB_ENGINE_URING);
+    return set_up(state, FB_ENGINE_URING, 1);
+}
+
+static int set_up_rings(void **state)
+{
+    return set_up(state, FB_ENGINE_URING, 3);
 }
 
 static int set_up_threads(void **state)
 {
-    return set_up(state, FB_ENGINE_THREADS);
+    return set_up(state, FB_ENGINE_THREADS, 0);
 }
 
 static int tear_down(void **state)
@@ -395,9 +401,9 @@ static void test_fallback(void **state)
         struct fb_engine *e = NULL;
 
         forbid_io_uring();
-        if (fb_engine_create(FB_ENGINE_URING, DEPTH, &e) != -EPERM)
+        if (fb_engine_create(FB_ENGINE_URING, 1, DEPTH, &e) != -EPERM)
             _exit(3);
-        if (fb_engine_create(FB_ENGINE_AUTO, DEPTH, &e) != 0 ||
+        if (fb_engine_create(FB_ENGINE_AUTO, 1, DEPTH, &e) != 0 ||
             strcmp(fb_engine_name(e), "threads") != 0)
             _exit(4);
         fb_engine_destroy(e);
@@ -412,16 +418,57 @@ static void test_auto(void **state)
     struct fb_engine *e;
 
     (void)state;
-    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, 0, &e), 0);
     assert_non_null(fb_engine_name(e));
     fb_engine_destroy(e);
     fb_engine_destroy(NULL);
-    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 1000000, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 1000, 1000000, &e), 0);
     fb_engine_destroy(e);
 }
 
-#define BOTH(test)                                               \
- cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down), \
+enum {
+    SIDES = 3,
+};
+
+struct meeting {
+    _Atomic unsigned come;
+    _Atomic unsigned met; /* those who saw all the others come */
+};
+
+static void meet(struct fb_io *io)
+{
+    struct meeting *m = io->owner;
+    int64_t until_ns = fb_now_ns() + 30 * FB_NS_PER_S;
+
+    atomic_fetch_add(&m->come, 1);
+    while (atomic_load(&m->come) < SIDES && fb_now_ns() < until_ns)
+        fb_sleep_ns(FB_NS_PER_MS);
+    atomic_fetch_add(&m->met, atomic_load(&m->come) >= SIDES);
+}
+
+/* With a place in each ring what has come is finished by as many threads at a time. */
+static void test_side_by_side(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_io io[SIDES], *ios[SIDES];
+    struct meeting m = {.come = 0};
+    struct fb_engine *e;
+    char data[SIDES][8];
+
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, SIDES, &e), 0);
+    for (unsigned i = 0; i < SIDES; i++) {
+        io[i] = (struct fb_io){
+            .op = FB_IO_READ, .fd = f->fd, .data = data[i], .length = 8, .done = meet, .owner = &m};
+        ios[i] = &io[i];
+    }
+    fb_engine_submit(e, ios, SIDES);
+    fb_engine_destroy(e); /* waits for them */
+    assert_int_equal(atomic_load(&m.met), SIDES);
+}
+
+#define ALL(test)                                                    \
+ cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down),     \
+     cmocka_unit_test_setup_teardown(test, set_up_rings, tear_down), \
      cmocka_unit_test_setup_teardown(test, set_up_threads, tear_down)
 
 int main(void)
@@ -430,13 +477,14 @@ int main(void)
         cmocka_unit_test(test_advance),
         cmocka_unit_test(test_fallback),
         cmocka_unit_test(test_auto),
-        BOTH(test_more_than_depth),
-        BOTH(test_ends_and_errors),
-        BOTH(test_direct_end),
-        BOTH(test_chain),
-        BOTH(test_observer),
-        BOTH(test_many_submitters),
-        BOTH(test_submitter_leaves),
+        ALL(test_more_than_depth),
+        ALL(test_ends_and_errors),
+        ALL(test_direct_end),
+        ALL(test_chain),
+        ALL(test_observer),
+        ALL(test_many_submitters),
+        ALL(test_submitter_leaves),
+        cmocka_unit_test_setup_teardown(test_side_by_side, set_up_uring, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
