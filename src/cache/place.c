@@ -202,11 +202,32 @@ static bool must_stay(const struct fb_parting *p, const struct fb_item *item)
     return !p->lower && fb_steer_is_pinned(steer, item->file);
 }
 
+/* Into room that there is already: so it is found all the while. */
+static bool stay_at_once(struct fb_parting *p, const struct fb_victim *victim, const uint8_t *data)
+{
+    struct fb_cache *cache = p->down.cache;
+    struct fb_item item = victim->item;
+
+    item.lane = FB_STORE_KEPT;
+    item.anew = true;
+    item.data = data;
+    if (fb_place_append_into_room(cache, p->down.tier, &item, FB_NO_PATIENCE_NS) != 0)
+        return false;
+    if (!fb_place_take_back(cache, &item, p->down.evictions))
+        fb_metric_add(&cache->metrics, FB_CM_KEPT, 1);
+    return true;
+}
+
 bool fb_place_stay(struct fb_parting *p, const struct fb_victim *victim)
 {
     const uint8_t *data = victim->item.data ? victim->item.data : fb_victim_data(victim);
-    struct kept *kept = data ? malloc(sizeof *kept + victim->item.length) : NULL;
+    struct kept *kept;
 
+    if (!data)
+        return false;
+    if (stay_at_once(p, victim, data))
+        return true;
+    kept = malloc(sizeof *kept + victim->item.length);
     if (!kept)
         return false;
     kept->item = victim->item;

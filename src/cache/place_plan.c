@@ -327,19 +327,22 @@ static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes
 void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
                     uint64_t copied_bytes)
 {
+    bool worth = fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false);
     struct fb_whereabouts where;
 
     fb_store_where(cache->store, key, &where);
     if (!where.in_dram || !has_dram(cache))
         return;
-    if (!where.below && fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false) &&
-        needs_dram(cache, key, kept_bytes, where.lane, &where.below))
+    if (!where.below && worth && needs_dram(cache, key, kept_bytes, where.lane, &where.below))
         return;
     /* A copy that is there already would leave a hole among the others. */
     if (where.below &&
         (where.lane == FB_STORE_COPY || keep_in_dram(cache, key, copied_bytes, FB_STORE_COPY)))
         return;
-    fb_store_drop_dram(cache->store, key);
+    /* It was on its way from one segment to another when it was to be moved down: it stays. */
+    fb_store_where(cache->store, key, &where);
+    if (where.below || !worth)
+        fb_store_drop_dram(cache->store, key);
 }
 
 /* ---- a plan comes ---- */
