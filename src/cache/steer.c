@@ -372,8 +372,9 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
 
-    /* What is on its way is not counted yet, so near the end each needs a place of its own. */
-    if (held + UNDER_WAY * bytes <= quota)
+    /* Quotas divide what is full. What is on its way is not counted yet, so near the end each needs
+     * a place of its own. */
+    if (!fb_place_is_full(steer->cache) || held + UNDER_WAY * bytes <= quota)
         return true;
     /* It may hold more than its share, from a time when there was room for all. */
     gone = fb_exchange_take(steer->cache->exchange, stream,

@@ -1,9 +1,11 @@
 /*
- * What stays in DRAM when its segment is emptied is found all the while: who asked for it in
- * between would go to the source.
+ * What need not go does not: what stays in DRAM when its segment is emptied is found all the while,
+ * or who asked for it in between would go to the source; and nothing goes for what is due while
+ * there is room for both.
  */
 #include "cache/cache_priv.h"
 #include "cache/test_rig.h"
+#include "policy/brain.h"
 
 #define FILES      60u
 #define FILE_BYTES (100u << 10)
@@ -77,10 +79,31 @@ static void what_stays_is_found_all_the_while(void **state)
     assert_int_equal(metric(f, FB_CM_MISSES), misses);
 }
 
+static void nothing_goes_while_there_is_room(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_spent spent = {.bytes = FILE_BYTES, .stream = 1};
+
+    open_cache(f);
+    expect_file(f, "f0", FILE_BYTES, 1);
+    wait_admitted(f, 1);
+    spent.file = look_up(f, "f0");
+    spent.source = fb_volume_id(f->volume);
+    spent.name = fb_brain_name(spent.source, "f0", 2, 0);
+    fb_exchange_spent(f->cache->exchange, &spent);
+    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES));
+    assert_int_equal(fb_files_items(f->cache->files, spent.file), 1);
+    /* It is what would go. */
+    assert_int_equal(fb_exchange_take(f->cache->exchange, spent.stream, FILE_BYTES), FILE_BYTES);
+    assert_int_equal(fb_files_items(f->cache->files, spent.file), 0);
+    let_go(f, spent.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(what_stays_is_found_all_the_while),
+        CASE(nothing_goes_while_there_is_room),
     };
 
     return cmocka_run_group_tests_name("place", tests, make_source, remove_source);
