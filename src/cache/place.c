@@ -209,7 +209,6 @@ static bool stay_at_once(struct fb_parting *p, const struct fb_victim *victim, c
     struct fb_item item = victim->item;
 
     item.lane = FB_STORE_KEPT;
-    item.anew = true;
     item.data = data;
     if (fb_place_append_into_room(cache, p->down.tier, &item, FB_NO_PATIENCE_NS) != 0)
         return false;

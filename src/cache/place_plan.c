@@ -30,14 +30,26 @@ static bool has_dram(const struct fb_cache *cache)
     return fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
 }
 
-uint64_t fb_place_dram_free(struct fb_cache *cache)
+static uint64_t tier_free(struct fb_cache *cache, unsigned tier)
 {
     struct fb_tier_stats stats;
 
-    if (!has_dram(cache))
-        return 0;
-    fb_store_tier_stats(cache->store, 0, &stats);
+    fb_store_tier_stats(cache->store, tier, &stats);
     return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
+}
+
+uint64_t fb_place_dram_free(struct fb_cache *cache)
+{
+    return has_dram(cache) ? tier_free(cache, 0) : 0;
+}
+
+uint64_t fb_place_free(struct fb_cache *cache)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++)
+        bytes += tier_free(cache, t);
+    return bytes;
 }
 
 /* What plans have kept goes last, and of that copies first. */
@@ -327,21 +339,24 @@ static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes
 void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
                     uint64_t copied_bytes)
 {
-    bool worth = fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false);
     struct fb_whereabouts where;
+    bool worth, has_place;
 
     fb_store_where(cache->store, key, &where);
     if (!where.in_dram || !has_dram(cache))
         return;
+    worth = fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false);
     if (!where.below && worth && needs_dram(cache, key, kept_bytes, where.lane, &where.below))
         return;
     /* A copy that is there already would leave a hole among the others. */
     if (where.below &&
         (where.lane == FB_STORE_COPY || keep_in_dram(cache, key, copied_bytes, FB_STORE_COPY)))
         return;
-    /* It was on its way from one segment to another when it was to be moved down: it stays. */
+    /* What was on its way from one segment to another when it was to be moved down has none, and
+     * stays. */
+    has_place = where.below;
     fb_store_where(cache->store, key, &where);
-    if (where.below || !worth)
+    if (where.below || !has_place || !worth)
         fb_store_drop_dram(cache->store, key);
 }
 

@@ -374,7 +374,7 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
 
     /* Quotas divide what is full. What is on its way is not counted yet, so near the end each needs
      * a place of its own. */
-    if (!fb_place_is_full(steer->cache) || held + UNDER_WAY * bytes <= quota)
+    if (held + UNDER_WAY * bytes <= quota || fb_place_free(steer->cache) >= UNDER_WAY * bytes)
         return true;
     /* It may hold more than its share, from a time when there was room for all. */
     gone = fb_exchange_take(steer->cache->exchange, stream,

@@ -1,7 +1,7 @@
 /*
  * io/engine.h - asynchronous file I/O: io_uring, or threads where the kernel refuses it.
  *
- * Submitting costs the caller at most one system call for a batch (none while the engine is busy)
+ * Submitting costs the caller at most one system call for a batch (none while all threads are busy)
  * and never waits for the disk; `done` is called on an engine thread with no lock held, several at
  * a time. It may submit, but must not wait for another io: what is in a ring moves no further while
  * the ring's thread is away. At most `depth` operations are in the kernel; more wait in a queue,

@@ -147,6 +147,17 @@ static struct uring *choose_sleeper(struct fb_engine *e) FB_REQUIRES(&e->lock)
     return NULL;
 }
 
+/* Another ring is on its way, and has room. */
+static bool help_comes(const struct fb_engine *e, const struct uring *u) FB_REQUIRES(&e->lock)
+{
+    const struct rings *r = e->state;
+
+    for (unsigned i = 0; i < e->rings; i++)
+        if (r->all[i] != u && r->all[i]->woken && r->all[i]->in_ring < r->share)
+            return true;
+    return false;
+}
+
 static void wake(struct uring *u)
 {
     uint64_t one = 1;
@@ -214,7 +225,7 @@ static void loop(struct fb_engine *e, struct uring *u)
         io_uring_cq_advance(&u->ring, count);
         /* What waits would come up here only after all that is finished. */
         other = fb_list_empty(&finished) ? NULL : choose_sleeper(e);
-        if (!other)
+        if (fb_list_empty(&finished) || (!other && !help_comes(e, u)))
             refill(e, u);
         /* Whoever submits from here on sees `sleeping` and wakes us; before, we saw their ios. */
         u->sleeping = fb_list_empty(&finished);
@@ -327,22 +338,24 @@ static void stop_rings(struct fb_engine *e)
 
     for (unsigned i = 0; i < e->rings; i++)
         wake(r->all[i]);
-    for (unsigned i = 0; i < e->rings; i++) {
+    /* One that has ended is looked at, and perhaps woken in vain, by those that have not. */
+    for (unsigned i = 0; i < e->rings; i++)
         pthread_join(r->all[i]->thread, NULL);
+    for (unsigned i = 0; i < e->rings; i++)
         uring_free(r->all[i]);
-    }
     free(r);
 }
 
-/* Not all that are wanted may be had: a machine may limit the memory that rings lock. */
+/* Not all that are wanted may be had: a machine may limit the memory that rings lock. Then fewer
+ * ios are in the kernel, too. */
 static int uring_start(struct fb_engine *e)
 {
     struct rings *r = fb_alloc(sizeof *r);
     unsigned wanted = e->rings;
-    int rc = r ? 0 : -ENOMEM;
+    int rc = 0;
 
     if (!r)
-        return rc;
+        return -ENOMEM;
     r->share = e->depth / wanted;
     e->state = r;
     e->rings = 0;

@@ -1,6 +1,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdatomic.h>
@@ -466,6 +467,36 @@ static void test_side_by_side(void **state)
     assert_int_equal(atomic_load(&m.met), SIDES);
 }
 
+struct long_chain {
+    struct fb_engine *engine;
+    unsigned left;
+};
+
+static void next_link(struct fb_io *io)
+{
+    struct long_chain *c = io->owner;
+
+    if (c->left-- > 0)
+        fb_engine_submit(c->engine, &io, 1);
+}
+
+/* The rings that have nothing to do end while one goes on for long. */
+static void test_ends_around_a_chain(void **state)
+{
+    struct fixture *f = *state;
+    struct long_chain c = {.left = 2000};
+    char data[8];
+    struct fb_io io = {.op = FB_IO_READ, .fd = f->fd, .data = data, .length = 8};
+    struct fb_io *ios[] = {&io};
+
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, DEPTH, &c.engine), 0);
+    io.done = next_link;
+    io.owner = &c;
+    fb_engine_submit(c.engine, ios, 1);
+    fb_engine_destroy(c.engine);
+    assert_int_equal(c.left, UINT_MAX);
+}
+
 #define ALL(test)                                                    \
  cmocka_unit_test_setup_teardown(test, set_up_uring, tear_down),     \
      cmocka_unit_test_setup_teardown(test, set_up_rings, tear_down), \
@@ -485,6 +516,7 @@ int main(void)
         ALL(test_many_submitters),
         ALL(test_submitter_leaves),
         cmocka_unit_test_setup_teardown(test_side_by_side, set_up_uring, tear_down),
+        cmocka_unit_test_setup_teardown(test_ends_around_a_chain, set_up_uring, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,7 +122,7 @@ static inline int set_up(void **state)
         snprintf(f->paths[i], sizeof f->paths[i], "%s/n%u/cache", f->dir.path, i);
         f->config.dirs[i] = f->paths[i];
     }
-    assert_int_equal(fb_engine_create(v->engine, 0, 8, &f->engine), 0);
+    assert_int_equal(fb_engine_create(v->engine, 3, 8, &f->engine), 0);
     f->config.engine = f->engine;
     assert_int_equal(fb_buffer_pool_create(8, SEGMENT, &f->buffers), 0);
     *state = f;
