@@ -286,8 +286,8 @@ const uint8_t *fb_victim_data(const struct fb_victim *victim);
 
 /* Empties a sealed segment: calls visit (may be NULL) for each live item, with a reference to
  * its file, then takes it out of the index. -EBUSY: not sealed (any more). visit may append to a
- * lower tier, or the item to this one again. The slot is free when this returns, or when the last pin
- * goes. */
+ * lower tier, or the item to this one again. The slot is free when this returns, or when the last
+ * pin goes. */
 typedef void fb_victim_fn(void *arg, const struct fb_victim *victim);
 FB_MUST_CHECK int fb_store_evict(struct fb_store *store, uint32_t segment, bool want_data,
                                  fb_victim_fn *visit, void *arg);
