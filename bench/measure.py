@@ -26,10 +26,10 @@ def program(name, *args):
     return json.loads(output_of([bench_program(name)] + words).strip().split("\n")[-1])
 
 
-def epoch(folder, listing, seed, readers=1):
+def epoch(folder, listing, seed, readers=1, order="own"):
     """Microseconds a file."""
-    return program("reader", folder, "--list", listing, "--seed", seed, "--threads",
-                   readers)["us_per_file"]
+    return program("reader", folder, "--list", listing, "--seed", seed, "--threads", readers,
+                   "--order", order)["us_per_file"]
 
 
 def can_drop_caches():

@@ -84,6 +84,11 @@ class Mount:
     def source_bytes(self):
         return self.status()["source_read_bytes"]
 
+    def disk_bytes(self):
+        """What the daemon has caused to be read from disks, the page cache aside."""
+        with open(f"/proc/{self.pid}/io", encoding="ascii") as f:
+            return int(dict(line.split(": ") for line in f)["read_bytes"])
+
     def mounted(self):
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as f:
             return any(line.split(" ")[1] == self.point for line in f)

@@ -1,12 +1,14 @@
 /*
  * bench/reader.c - reads a directory as a data loader does: every file once, in a shuffled order.
  *
- *     reader DIR [--seed N] [--threads N] [--list FILE] [--passes N] [--checksum] [--progress]
+ *     reader DIR [--seed N] [--order own|torch] [--threads N] [--list FILE] [--passes N]
+ *            [--checksum] [--progress]
  *
  * Each file costs what a loader pays: open, fstat, read to the end, close. The names come from a
  * walk of DIR, or, relative to DIR, from the lines of FILE, so that the walk's own look-ups need
  * not warm anything up; neither is part of the time. The same seed gives the same order for the
- * same set of names, wherever they lie. Threads take the next file from one list.
+ * same set of names, wherever they lie: an order of our own, which nobody can foretell, or the first
+ * epoch of torch's DataLoader after torch.manual_seed(). Threads take the next file from one list.
  *
  * With --passes the set is read so often, and the last time counts. Prints one JSON object. The
  * checksum is over names and bytes and does not depend on the order. With --progress a line
@@ -27,6 +29,7 @@
 
 #include "base/hash.h"
 #include "core/clock.h"
+#include "epoch/shuffle.h"
 #include "order.h"
 
 #define THREADS_MAX 256u
@@ -106,6 +109,29 @@ static void load_list(const char *file)
     }
     free(line);
     fclose(f);
+}
+
+/* As `for batch in DataLoader(files, shuffle=True)` reads them. */
+static bool shuffle_as_torch(struct names *names, uint64_t seed)
+{
+    const struct fb_shuffle_spec spec = {.sampler = fb_sampler_find("torch-random"),
+                                         .seed = seed,
+                                         .count = (uint32_t)names->count,
+                                         .generator = FB_TORCH_GLOBAL};
+    uint32_t *order = calloc(names->count, sizeof *order);
+    char **paths = calloc(names->count, sizeof *paths);
+    struct fb_error err = {0};
+    struct fb_shuffle s;
+
+    if (!order || !paths || fb_shuffle_init(&s, &spec, &err) < 0)
+        return false;
+    fb_shuffle_next(&s, order);
+    for (size_t i = 0; i < names->count; i++)
+        paths[i] = names->paths[order[i]];
+    free(order);
+    free(names->paths);
+    names->paths = paths;
+    return fb_bench_pack(paths, names->count);
 }
 
 struct room {
@@ -229,6 +255,7 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"seed", required_argument, NULL, 's'},
+        {"order", required_argument, NULL, 'o'},
         {"threads", required_argument, NULL, 't'},
         {"list", required_argument, NULL, 'l'},
         {"checksum", no_argument, NULL, 'c'},
@@ -240,13 +267,18 @@ int main(int argc, char **argv)
     unsigned long long seed = 1;
     unsigned long threads = 1, passes = 1;
     const char *list = NULL;
-    bool progress = false;
+    bool progress = false, torch = false;
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) { /* NOLINT: one thread so far */
         switch (c) {
         case 's':
             seed = strtoull(optarg, NULL, 0);
+            break;
+        case 'o':
+            torch = strcmp(optarg, "torch") == 0;
+            if (!torch && strcmp(optarg, "own") != 0)
+                return 2;
             break;
         case 't':
             threads = strtoul(optarg, NULL, 0);
@@ -268,8 +300,8 @@ int main(int argc, char **argv)
         }
     }
     if (optind != argc - 1 || threads < 1 || threads > THREADS_MAX) {
-        fprintf(stderr, "usage: reader DIR [--seed N] [--threads N] [--list FILE] [--passes N] "
-                        "[--checksum] [--progress]\n");
+        fprintf(stderr, "usage: reader DIR [--seed N] [--order own|torch] [--threads N] "
+                        "[--list FILE] [--passes N] [--checksum] [--progress]\n");
         return 2;
     }
     if (list)
@@ -282,7 +314,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "reader: no files in %s\n", argv[optind]);
         return 1;
     }
-    if (!fb_bench_shuffle(walked.paths, walked.count, seed))
+    if (!(torch ? shuffle_as_torch(&walked, seed)
+                : fb_bench_shuffle(walked.paths, walked.count, seed)))
         die("cannot remember", "the order");
     for (unsigned long i = 1; i < passes; i++) {
         if (run_epoch(&e, (unsigned)threads, false, false) != 0)

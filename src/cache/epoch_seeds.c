@@ -10,6 +10,7 @@
 #include "cache/epoch_names.h"
 #include "cache/epochs_priv.h"
 #include "core/clock.h"
+#include "core/limits.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/thread.h"
@@ -31,8 +32,9 @@
 #define NICE         10
 #define PATIENCE_NS  (5 * FB_NS_PER_S) /* how long a short search takes idle time alone */
 #define UNWANTED_NS  (5 * FB_NS_PER_S) /* nobody waited for so long: a long search ends */
-#define REST         3                 /* times what a step of a long search takes */
+#define REST         3                 /* times what a step of a long search takes, at least */
 #define REST_MAX_NS  FB_NS_PER_S
+#define CPUS_ENOUGH  8u /* with fewer processors it rests longer */
 #define WALK_SHARE   4 /* of what plans may take: the table of a search */
 #define FAILED_MAX   16u
 #define KNOWN_MAX    8u
@@ -319,18 +321,19 @@ static void fit_step(struct fb_seeds *s, int64_t spent_ns)
         s->step = fb_min_u64(s->step * 2, STEP_MAX);
 }
 
-/* `spent_ns`: processor time of the step. A long search has a quarter of a processor at most. */
+/* `spent_ns`: processor time of the step. A long search has a quarter of a processor at most, and a
+ * 32nd part of all: where two of them are one core, who reads feels also what idle time is used. */
 static void rest_of_step(struct fb_seeds *s, uint64_t limit, int64_t spent_ns)
 {
-    uint64_t rest_ns = fb_min_u64((uint64_t)spent_ns, REST_MAX_NS / REST);
+    uint64_t times = (REST + 1) * CPUS_ENOUGH / fb_min_u64(fb_cpu_count(), CPUS_ENOUGH) - 1;
 
     if (limit > FB_SEED_SMALL) {
-        fb_sleep_ns((int64_t)(REST * rest_ns));
+        fb_sleep_ns((int64_t)fb_min_u64(times * (uint64_t)spent_ns, REST_MAX_NS));
     } else if (fb_now_ns() > s->hurry_ns) {
         s->hurry_ns = FB_NEVER_NS;
         compete(s, true);
     } else if (!s->may_idle && s->hurry_ns != FB_NEVER_NS) {
-        fb_sleep_ns((int64_t)rest_ns);
+        fb_sleep_ns((int64_t)fb_min_u64((uint64_t)spent_ns, REST_MAX_NS));
     }
 }
 

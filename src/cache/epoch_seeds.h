@@ -8,8 +8,8 @@
  *          │                                                 name alone
  *          │
  *          ▼ epoch/seed_search.h: seeds below 2^20 for every process, the lowest number first; then
- *          │ all 2^32 for that one, in slices of a quarter of one processor; until somebody tells a
- *          │ plan
+ *          │ all 2^32 for that one, in a quarter of one processor, less where there are few; until
+ *          │ somebody tells a plan
  *     one process is understood ─► the others of its directory are placed by its seed
  *          │
  *          ▼ ranks; where each worker begins tells batch and workers
