@@ -7,8 +7,9 @@
  * Each file costs what a loader pays: open, fstat, read to the end, close. The names come from a
  * walk of DIR, or, relative to DIR, from the lines of FILE, so that the walk's own look-ups need
  * not warm anything up; neither is part of the time. The same seed gives the same order for the
- * same set of names, wherever they lie: an order of our own, which nobody can foretell, or the first
- * epoch of torch's DataLoader after torch.manual_seed(). Threads take the next file from one list.
+ * same set of names, wherever they lie: an order of our own, which nobody can foretell, or torch's,
+ * the first epoch of a DataLoader after torch.manual_seed(). Threads take the next file from one
+ * list.
  *
  * With --passes the set is read so often, and the last time counts. Prints one JSON object. The
  * checksum is over names and bytes and does not depend on the order. With --progress a line
@@ -254,14 +255,10 @@ static int run_epoch(struct epoch *e, unsigned threads, bool progress, bool last
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},
-        {"order", required_argument, NULL, 'o'},
-        {"threads", required_argument, NULL, 't'},
-        {"list", required_argument, NULL, 'l'},
-        {"checksum", no_argument, NULL, 'c'},
-        {"progress", no_argument, NULL, 'p'},
-        {"passes", required_argument, NULL, 'n'},
-        {0},
+        {"seed", required_argument, NULL, 's'},    {"order", required_argument, NULL, 'o'},
+        {"threads", required_argument, NULL, 't'}, {"list", required_argument, NULL, 'l'},
+        {"checksum", no_argument, NULL, 'c'},      {"progress", no_argument, NULL, 'p'},
+        {"passes", required_argument, NULL, 'n'},  {0},
     };
     struct epoch e = {.names = &walked};
     unsigned long long seed = 1;

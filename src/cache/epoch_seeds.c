@@ -35,7 +35,7 @@
 #define REST         3                 /* times what a step of a long search takes, at least */
 #define REST_MAX_NS  FB_NS_PER_S
 #define CPUS_ENOUGH  8u /* with fewer processors it rests longer */
-#define WALK_SHARE   4 /* of what plans may take: the table of a search */
+#define WALK_SHARE   4  /* of what plans may take: the table of a search */
 #define FAILED_MAX   16u
 #define KNOWN_MAX    8u
 
