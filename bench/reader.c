@@ -30,6 +30,7 @@
 
 #include "base/hash.h"
 #include "core/clock.h"
+#include "core/mem.h"
 #include "epoch/shuffle.h"
 #include "order.h"
 
@@ -119,17 +120,18 @@ static bool shuffle_as_torch(struct names *names, uint64_t seed)
                                          .seed = seed,
                                          .count = (uint32_t)names->count,
                                          .generator = FB_TORCH_GLOBAL};
-    uint32_t *order = calloc(names->count, sizeof *order);
+    FB_AUTO_FREE uint32_t *order = calloc(names->count, sizeof *order);
     char **paths = calloc(names->count, sizeof *paths);
     struct fb_error err = {0};
     struct fb_shuffle s;
 
-    if (!order || !paths || fb_shuffle_init(&s, &spec, &err) < 0)
+    if (!order || !paths || fb_shuffle_init(&s, &spec, &err) < 0) {
+        free(paths);
         return false;
+    }
     fb_shuffle_next(&s, order);
     for (size_t i = 0; i < names->count; i++)
         paths[i] = names->paths[order[i]];
-    free(order);
     free(names->paths);
     names->paths = paths;
     return fb_bench_pack(paths, names->count);
