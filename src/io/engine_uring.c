@@ -219,6 +219,8 @@ static void loop(struct fb_engine *e, struct uring *u)
         bool stopping;
 
         fb_mutex_lock(&e->lock);
+        /* Or we would choose ourselves for what waits, and come to it only after done(). */
+        u->sleeping = false;
         e->outstanding -= ran;
         for (unsigned i = 0; i < count; i++)
             complete(e, u, cqes[i], &finished);

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,6 +468,56 @@ static void test_side_by_side(void **state)
     assert_int_equal(atomic_load(&m.met), SIDES);
 }
 
+struct succession {
+    int fd;        /* of a pipe: what came second writes to it */
+    bool is_there; /* before done() of the first has returned */
+};
+
+static void await_second(struct fb_io *io)
+{
+    struct succession *s = io->owner;
+    struct pollfd poll_fd = {.fd = s->fd, .events = POLLIN};
+
+    s->is_there = poll(&poll_fd, 1, 5000) == 1;
+}
+
+static void nothing(struct fb_io *io)
+{
+    (void)io;
+}
+
+/* The disk has work while done() runs, also where no other ring could take it: what waits for the
+ * only place in a ring that slept is submitted when that has come free, before done(). */
+static void test_no_pause(void **state)
+{
+    char data[2][1] = {"1", "2"};
+    int first[2], second[2];
+    struct succession s = {.is_there = false};
+    struct fb_io io[2] = {
+        {.op = FB_IO_READ, .data = data[0], .length = 1, .done = await_second, .owner = &s},
+        {.op = FB_IO_WRITE, .data = data[1], .length = 1, .done = nothing},
+    };
+    struct fb_io *ios[] = {&io[0], &io[1]};
+    struct fb_engine *e;
+
+    (void)state;
+    assert_int_equal(pipe2(first, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(second, O_CLOEXEC), 0);
+    io[0].fd = first[0];
+    io[1].fd = second[1];
+    s.fd = second[0];
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, 1, 1, &e), 0);
+    fb_engine_submit(e, ios, 2);
+    fb_sleep_ns(100 * FB_NS_PER_MS); /* until the ring sleeps */
+    assert_int_equal(write(first[1], "1", 1), 1);
+    fb_engine_destroy(e); /* waits for them */
+    assert_true(s.is_there);
+    for (unsigned i = 0; i < 2; i++) {
+        close(first[i]);
+        close(second[i]);
+    }
+}
+
 struct long_chain {
     struct fb_engine *engine;
     unsigned left;
@@ -516,6 +567,7 @@ int main(void)
         ALL(test_many_submitters),
         ALL(test_submitter_leaves),
         cmocka_unit_test_setup_teardown(test_side_by_side, set_up_uring, tear_down),
+        cmocka_unit_test(test_no_pause),
         cmocka_unit_test_setup_teardown(test_ends_around_a_chain, set_up_uring, tear_down),
     };
 
