@@ -30,17 +30,14 @@ static bool has_dram(const struct fb_cache *cache)
     return fb_tier_kind(fb_store_tier(cache->store, 0)) == FB_TIER_DRAM;
 }
 
-static uint64_t tier_free(struct fb_cache *cache, unsigned tier)
+uint64_t fb_place_dram_free(struct fb_cache *cache)
 {
     struct fb_tier_stats stats;
 
-    fb_store_tier_stats(cache->store, tier, &stats);
+    if (!has_dram(cache))
+        return 0;
+    fb_store_tier_stats(cache->store, 0, &stats);
     return stats.budget_bytes / fb_max_u64(stats.slots, 1) * (stats.slots - stats.segments);
-}
-
-uint64_t fb_place_dram_free(struct fb_cache *cache)
-{
-    return has_dram(cache) ? tier_free(cache, 0) : 0;
 }
 
 uint64_t fb_place_free(struct fb_cache *cache)
@@ -48,7 +45,7 @@ uint64_t fb_place_free(struct fb_cache *cache)
     uint64_t bytes = 0;
 
     for (unsigned t = 0; t < fb_store_tiers(cache->store); t++)
-        bytes += tier_free(cache, t);
+        bytes += fb_store_room(cache->store, t);
     return bytes;
 }
 

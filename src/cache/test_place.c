@@ -3,12 +3,15 @@
  * or who asked for it in between would go to the source; and nothing goes for what is due while
  * there is room for both.
  */
+#include <unistd.h>
+
 #include "cache/cache_priv.h"
 #include "cache/test_rig.h"
 #include "policy/brain.h"
 
 #define FILES      60u
 #define FILE_BYTES (100u << 10)
+#define LARGE      (128ull << 20)
 
 static const char *name_of(unsigned i)
 {
@@ -20,10 +23,15 @@ static const char *name_of(unsigned i)
 
 static int make_source(void **state)
 {
+    char path[PATH_MAX + 300];
+
     (void)state;
     make_source_dir();
     for (unsigned i = 0; i < FILES; i++)
         put_file(name_of(i), FILE_BYTES, i + 1);
+    put_file("large", 0, 0);
+    snprintf(path, sizeof path, "%s/large", source_path);
+    assert_int_equal(truncate(path, LARGE), 0);
     settle();
     return 0;
 }
@@ -99,11 +107,60 @@ static void nothing_goes_while_there_is_room(void **state)
     let_go(f, spent.file);
 }
 
+/* Of a file that has as many blocks as go into DRAM. */
+static void fill_dram(struct fixture *f)
+{
+    FB_AUTO_FREE uint8_t *data = fb_alloc(f->config.block_bytes);
+    struct fb_item item = {.length = f->config.block_bytes, .data = data};
+    int rc = 0;
+
+    assert_non_null(data);
+    item.file = look_up(f, "large");
+    for (; rc == 0; item.block++)
+        rc = fb_store_append(fb_cache_store(f->cache), 0, &item);
+    assert_int_equal(rc, FB_STORE_FULL);
+    let_go(f, item.file);
+}
+
+static void no_room_on_a_full_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_spent spent = {.bytes = FILE_BYTES, .stream = 1};
+    struct fb_item item = {.length = 1, .data = (const uint8_t *)"1"};
+
+    f->config.memory_bytes = 64 * MIB;
+    f->config.segment_bytes = MIB;
+    f->config.cache_bytes = 64 * MIB;
+    f->config.cache_dir_count = 1;
+    f->config.cache_dirs[0] = f->cache_path;
+    f->config.free_space_ratio = 0.9999; /* others have the rest */
+    f->config.no_watch = true;
+    open_cache(f);
+    expect_file(f, "f0", FILE_BYTES, 1);
+    wait_admitted(f, 1);
+    spent.file = item.file = look_up(f, "f0");
+    item.block = 1;
+    fill_dram(f);
+    /* Nobody knows before it is tried. */
+    assert_true(fb_place_free(f->cache) > 0);
+    assert_int_equal(fb_store_append(fb_cache_store(f->cache), 1, &item), FB_STORE_FULL);
+    assert_int_equal(fb_place_free(f->cache), 0);
+    fb_sleep_ns(FB_NS_PER_S + 100 * FB_NS_PER_MS); /* until it is tried again */
+    assert_int_equal(fb_place_free(f->cache), 0);
+    spent.source = fb_volume_id(f->volume);
+    spent.name = fb_brain_name(spent.source, "f0", 2, 0);
+    fb_exchange_spent(f->cache->exchange, &spent);
+    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES));
+    assert_int_equal(fb_files_items(f->cache->files, spent.file), 0);
+    let_go(f, spent.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(what_stays_is_found_all_the_while),
         CASE(nothing_goes_while_there_is_room),
+        CASE(no_room_on_a_full_disk),
     };
 
     return cmocka_run_group_tests_name("place", tests, make_source, remove_source);

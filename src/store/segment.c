@@ -300,6 +300,18 @@ bool fb_segment_may_open(struct fb_store_tier *t)
     return may && fb_tier_has_room(t->tier);
 }
 
+uint64_t fb_store_room(struct fb_store *store, unsigned tier)
+{
+    struct fb_store_tier *t = &store->tiers[tier];
+    uint32_t room, spare;
+
+    fb_mutex_lock(&t->lock);
+    spare = t->spare;
+    fb_mutex_unlock(&t->lock);
+    room = fb_tier_room(t->tier);
+    return (room - fb_min_u64(room, spare)) * t->segment_bytes;
+}
+
 void fb_store_set_spare(struct fb_store *store, unsigned tier, uint32_t slots)
 {
     struct fb_store_tier *t = &store->tiers[tier];

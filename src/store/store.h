@@ -226,6 +226,9 @@ FB_MUST_CHECK int fb_store_stretch_end(struct fb_store *store, struct fb_stretch
 /* Whether append would find room without evicting. */
 bool fb_store_has_room(struct fb_store *store, unsigned tier);
 
+/* Bytes of slots that what is new may have without evicting. */
+uint64_t fb_store_room(struct fb_store *store, unsigned tier);
+
 /* While on, free slots of the tier are for what is kept (FB_STORE_KEPT): who empties segments and
  * puts some of it back finds the room that he made. */
 void fb_store_set_aside(struct fb_store *store, unsigned tier, bool on);

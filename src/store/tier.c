@@ -200,10 +200,13 @@ void fb_tier_seal_end(struct fb_tier_seal *seal, int result)
     struct fb_tier *t = seal->tier;
 
     if (result == -ENOSPC || result == -EDQUOT) {
+        struct fb_stripe *stripe = &t->stripes[seal->slot % t->stripe_count];
+
         fb_mutex_lock(&t->lock);
         /* Whoever wants the slot next asks for its space again, floor and all. */
         t->slot[seal->slot].has_space = false;
-        t->stripes[seal->slot % t->stripe_count].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
+        stripe->is_full = true;
+        stripe->full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
         fb_mutex_unlock(&t->lock);
     } else if (result < 0) {
         fb_tier_break(t, fb_tier_file_of(t, seal->slot)->dir.path, result);

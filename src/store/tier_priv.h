@@ -39,9 +39,11 @@ struct fb_stripe {
     struct fb_slot_queue free;
     struct fb_slot_queue bare;
     uint32_t held; /* slots OLD and TAKEN */
+    uint32_t bare_count;
     int64_t full_until_ns;
-    bool stuck; /* as fb_tier_excess() has seen it last */
-    bool keeps; /* the file system does not take space back */
+    bool is_full; /* the file system was found full the last time it was asked */
+    bool stuck;   /* as fb_tier_excess() has seen it last */
+    bool keeps;   /* the file system does not take space back */
 };
 
 struct fb_tier_ops {

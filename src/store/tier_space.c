@@ -32,6 +32,7 @@ static void push(struct fb_tier *t, uint32_t slot, enum fb_slot_state state)
     struct fb_stripe *stripe = &t->stripes[slot % t->stripe_count];
 
     t->slot[slot].state = (uint8_t)state;
+    stripe->bare_count += state == FB_SLOT_BARE;
     enqueue(t, state == FB_SLOT_FREE ? &stripe->free : &stripe->bare, slot);
 }
 
@@ -78,6 +79,7 @@ static uint32_t pop(struct fb_tier *t, unsigned stripe, enum fb_slot_state state
     q->first = t->slot[slot].next;
     t->slot[slot].state = FB_SLOT_TAKEN;
     t->slot[slot].has_space = state == FB_SLOT_FREE;
+    s->bare_count -= state == FB_SLOT_BARE;
     s->held++;
     t->next_stripe = (stripe + 1) % t->stripe_count;
     return slot;
@@ -119,6 +121,7 @@ static int give_space(struct fb_tier *t, uint32_t slot)
     r = fb_tier_files_gone(t, stripe) ? -ENOENT : fb_tier_files_allocate(t, slot);
     fb_mutex_lock(&t->lock);
     t->slot[slot].has_space = r == 0;
+    t->stripes[stripe].is_full = r != 0;
     if (r != 0) {
         unpop(t, slot);
         t->stripes[stripe].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
@@ -268,6 +271,22 @@ uint32_t fb_tier_free(struct fb_tier *tier)
         held += tier->stripes[i].held;
     fb_mutex_unlock(&tier->lock);
     return tier->slots - held;
+}
+
+uint32_t fb_tier_room(struct fb_tier *tier)
+{
+    uint32_t none = 0;
+
+    if (fb_tier_broken(tier))
+        return 0;
+    fb_mutex_lock(&tier->lock);
+    for (unsigned i = 0; i < tier->stripe_count; i++) {
+        const struct fb_stripe *s = &tier->stripes[i];
+
+        none += s->held + (s->is_full || tier->space_late ? s->bare_count : 0);
+    }
+    fb_mutex_unlock(&tier->lock);
+    return tier->slots - none;
 }
 
 bool fb_tier_has_room(struct fb_tier *tier)
