@@ -336,13 +336,15 @@ static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes
 void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
                     uint64_t copied_bytes)
 {
+    uint32_t file = (uint32_t)(key >> 32);
     struct fb_whereabouts where;
     bool worth, has_place;
 
     fb_store_where(cache->store, key, &where);
     if (!where.in_dram || !has_dram(cache))
         return;
-    worth = fb_steer_would_admit(cache->steer, (uint32_t)(key >> 32), 0, false);
+    worth =
+        fb_files_current(cache->files, file) && fb_steer_would_admit(cache->steer, file, 0, false);
     if (!where.below && worth && needs_dram(cache, key, kept_bytes, where.lane, &where.below))
         return;
     /* A copy that is there already would leave a hole among the others. */

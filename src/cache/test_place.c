@@ -155,12 +155,33 @@ static void no_room_on_a_full_disk(void **state)
     let_go(f, spent.file);
 }
 
+/* An item of a version that is no more has no place below, and none in DRAM either. */
+static void what_has_changed_leaves(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_item item = {.length = 4, .data = (const uint8_t *)"gone"};
+    uint64_t key;
+
+    f->config.cache_bytes = 64 * MIB;
+    f->config.cache_dir_count = 1;
+    f->config.cache_dirs[0] = f->cache_path;
+    open_cache(f);
+    item.file = look_up(f, "f0");
+    key = fb_item_key(item.file, 0);
+    let_go(f, fb_files_remove(f->cache->files, fb_volume_id(f->volume), "f0"));
+    assert_int_equal(fb_store_append(f->cache->store, 0, &item), 0); /* it was on its way */
+    fb_place_leave(f->cache, key, MIB, MIB);
+    assert_false(is_in_dram(f->cache, key));
+    let_go(f, item.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(what_stays_is_found_all_the_while),
         CASE(nothing_goes_while_there_is_room),
         CASE(no_room_on_a_full_disk),
+        CASE(what_has_changed_leaves),
     };
 
     return cmocka_run_group_tests_name("place", tests, make_source, remove_source);
