@@ -42,9 +42,10 @@ uint64_t fb_place_dram_free(struct fb_cache *cache)
 
 uint64_t fb_place_free(struct fb_cache *cache)
 {
+    bool is_way = has_dram(cache) && fb_epochs_are_followed(cache->epochs);
     uint64_t bytes = 0;
 
-    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++)
+    for (unsigned t = is_way ? 1 : 0; t < fb_store_tiers(cache->store); t++)
         bytes += fb_store_room(cache->store, t);
     return bytes;
 }

@@ -64,7 +64,8 @@ void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, si
                     uint32_t stream);
 
 /* Any thread, no lock held: whether it is the turn of a file of one block of the stream to be read;
- * whether there is room for it in the stream's share, or could be made (exchange.h). */
+ * whether there is room for it, in the cache or in the stream's share, or could be made
+ * (exchange.h). */
 bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, const char *path);
 bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes);
 

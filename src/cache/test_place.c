@@ -107,18 +107,23 @@ static void nothing_goes_while_there_is_room(void **state)
     let_go(f, spent.file);
 }
 
-/* Of a file that has as many blocks as go into DRAM. */
-static void fill_dram(struct fixture *f)
+/* With blocks of a file that has as many as go into it. */
+static void fill_tier(struct fixture *f, unsigned tier)
 {
+    struct fb_store *store = fb_cache_store(f->cache);
     FB_AUTO_FREE uint8_t *data = fb_alloc(f->config.block_bytes);
     struct fb_item item = {.length = f->config.block_bytes, .data = data};
-    int rc = 0;
+    int rc;
 
     assert_non_null(data);
     item.file = look_up(f, "large");
-    for (; rc == 0; item.block++)
-        rc = fb_store_append(fb_cache_store(f->cache), 0, &item);
-    assert_int_equal(rc, FB_STORE_FULL);
+    while ((rc = fb_store_append(store, tier, &item)) != FB_STORE_FULL) {
+        item.block += rc == 0;
+        if (rc != 0) {
+            assert_int_equal(rc, FB_STORE_BUSY);
+            fb_store_wait_writes(store, fb_now_ns() + FB_NS_PER_S);
+        }
+    }
     let_go(f, item.file);
 }
 
@@ -140,7 +145,7 @@ static void no_room_on_a_full_disk(void **state)
     wait_admitted(f, 1);
     spent.file = item.file = look_up(f, "f0");
     item.block = 1;
-    fill_dram(f);
+    fill_tier(f, 0);
     /* Nobody knows before it is tried. */
     assert_true(fb_place_free(f->cache) > 0);
     assert_int_equal(fb_store_append(fb_cache_store(f->cache), 1, &item), FB_STORE_FULL);
@@ -153,6 +158,33 @@ static void no_room_on_a_full_disk(void **state)
     assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES));
     assert_int_equal(fb_files_items(f->cache->files, spent.file), 0);
     let_go(f, spent.file);
+}
+
+/* What a plan brings comes through DRAM, and what took that would be pushed out again. */
+static void the_way_of_a_plan_is_no_room(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_plan_order order = {.spec = {.split = {.world = 1, .batch = 1}}};
+    struct fb_names *names = fb_names_new();
+    struct fb_error err = {""};
+
+    f->config.memory_bytes = 64 * MIB;
+    f->config.segment_bytes = MIB;
+    f->config.cache_bytes = 64 * MIB;
+    f->config.cache_dir_count = 1;
+    f->config.cache_dirs[0] = f->cache_path;
+    open_cache(f);
+    fill_tier(f, 1);
+    assert_true(fb_place_free(f->cache) > 0);
+    assert_non_null(names);
+    for (unsigned i = 0; i < FILES; i++)
+        assert_int_equal(fb_names_add_path(names, name_of(i), strlen(name_of(i)), FB_NAMES_NO_SIZE),
+                         0);
+    assert_int_equal(fb_names_index(names), 0);
+    order.spec.shuffle.sampler = fb_sampler_find("sequential");
+    assert_int_equal(fb_cache_plan(f->volume, "", names, &order, &err), 0);
+    assert_int_equal(fb_place_free(f->cache), 0);
+    assert_int_equal(fb_cache_unplan(f->volume, ""), 1);
 }
 
 /* An item of a version that is no more has no place below, and none in DRAM either. */
@@ -181,6 +213,7 @@ int main(void)
         CASE(what_stays_is_found_all_the_while),
         CASE(nothing_goes_while_there_is_room),
         CASE(no_room_on_a_full_disk),
+        CASE(the_way_of_a_plan_is_no_room),
         CASE(what_has_changed_leaves),
     };
 
