@@ -8,6 +8,7 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/paths.h"
+#include "daemon/source_dir.h"
 #include "daemon/wire.h"
 #include "source/source_s3.h"
 
@@ -50,6 +51,9 @@ static int mount_request(const struct fb_config *config, const char *source, con
         if (rc)
             return rc;
     } else {
+        rc = fb_source_dir_check_url(source, err);
+        if (rc)
+            return rc;
         rc = fb_path_absolute(source, &from);
         if (rc)
             return fb_error_set(err, rc, "the source '%s': %s", source, fb_strerror(rc));

@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "daemon/paths.h"
+#include "daemon/source_dir.h"
 #include "daemon/wire.h"
 #include "source/source_s3.h"
 
@@ -136,8 +137,11 @@ static char *as_seen(const char *source)
 
 static int name_source(const char *source, char **ret_path, char **ret_name, struct fb_error *err)
 {
-    int rc = fb_path_absolute(source, ret_path);
+    int rc = fb_source_dir_check_url(source, err);
 
+    if (rc)
+        return rc;
+    rc = fb_path_absolute(source, ret_path);
     if (rc)
         return fb_error_set(err, rc, "the source '%s': %s", source, fb_strerror(rc));
     fb_path_tidy(*ret_path);

@@ -1,7 +1,9 @@
 #include "daemon/source_dir.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/mem.h"
 #include "daemon/paths.h"
@@ -46,6 +48,19 @@ static int check_own_dir(const char *dir, const char *source, struct fb_error *e
     return 0;
 }
 
+int fb_source_dir_check_url(const char *text, struct fb_error *err)
+{
+    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
+
+    if (len == 0 || strncmp(text + len, "://", 3) != 0 || fb_source_is_s3(text) ||
+        access(text, F_OK) == 0)
+        return 0;
+    return fb_error_set(err, -EINVAL,
+                        "%s is neither a directory nor s3://BUCKET/PREFIX; a store that speaks S3 "
+                        "is named with --endpoint-url",
+                        text);
+}
+
 int fb_source_dir_check(const char *source, const struct fb_own_dirs *own, char **ret_source,
                         struct fb_error *err)
 {
@@ -54,6 +69,9 @@ int fb_source_dir_check(const char *source, const struct fb_own_dirs *own, char 
 
     if (fb_source_is_s3(source))
         return fb_s3_uri_canonical(source, ret_source, err);
+    rc = fb_source_dir_check_url(source, err);
+    if (rc)
+        return rc;
     rc = fb_path_canonical(source, &path);
     if (rc)
         return fb_error_set(err, rc, "the source %s: %s", source, fb_strerror(rc));

@@ -25,6 +25,10 @@ struct fb_own_dirs {
 FB_MUST_CHECK int fb_source_dir_check(const char *source, const struct fb_own_dirs *own,
                                       char **ret_source, struct fb_error *err);
 
+/* Refuses, with a sentence, an address of another kind than Forebay reads (gs://, https://), which
+ * would else pass for the name of a directory. Before the text is made a path. */
+FB_MUST_CHECK int fb_source_dir_check_url(const char *text, struct fb_error *err);
+
 /* Opens what is checked, behind a fault source when the settings ask for one. */
 FB_MUST_CHECK int fb_source_dir_open(const char *source, const struct fb_mount_settings *settings,
                                      const struct fb_own_dirs *own, struct fb_source **ret_source,
