@@ -2,16 +2,26 @@
  * `forebay policy`, `pin` and `unpin`: orders for a path and all below it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "core/settings.h"
 #include "daemon/paths.h"
 #include "daemon/wire.h"
 #include "policy/keep.h"
+
+/* An order may well be there before what it is for; a name that is written wrong should be told. */
+static void warn_of_nothing(const char *path)
+{
+    if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
+        fb_log_warn("there is no %s; the order holds for what comes to be there", path);
+}
 
 static int order(const char *text, const char *policy)
 {
@@ -35,6 +45,8 @@ static int order(const char *text, const char *policy)
                      "%s is not below a Forebay mount, nor below a source of `forebay run`", path);
     else if (!cli_reply_ok(reply))
         status = cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
+    else if (strcmp(policy, "auto") != 0)
+        warn_of_nothing(path);
     json_decref(reply);
     return status;
 }

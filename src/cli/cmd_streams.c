@@ -243,11 +243,29 @@ static void show_models(const json_t *models)
     json_array_foreach(models, i, model) print_model(model);
 }
 
+static void print_roots(const json_t *roots, const char *filter)
+{
+    size_t i, shown = 0;
+    json_t *root;
+
+    json_array_foreach(roots, i, root) shown += !filter || concerns(root, filter);
+    if (shown == 0) {
+        printf("nothing has been read %s", filter ? "of " : "yet");
+        if (filter)
+            cli_print_text(stdout, filter);
+        putchar('\n');
+        return;
+    }
+    printf("%-*s%-10s %-8s %6s  %-8s %6s %9s %9s %9s %9s %7s\n", PATH_WIDTH, "path", "pattern",
+           "test", "value", "keeps", "hits", "accesses", "holds", "quota", "benefit", "ttl");
+    json_array_foreach(roots, i, root) print_node(root, NULL, 0, filter);
+}
+
 static void show(const json_t *roots, const json_t *plans, const json_t *models, const char *filter,
                  const struct options *options)
 {
     size_t i;
-    json_t *root, *plan;
+    json_t *plan;
 
     if (options->json) {
         json_t *object =
@@ -262,13 +280,7 @@ static void show(const json_t *roots, const json_t *plans, const json_t *models,
         show_models(models);
         return;
     }
-    if (json_array_size(roots) == 0) {
-        puts("nothing has been read yet");
-        return;
-    }
-    printf("%-*s%-10s %-8s %6s  %-8s %6s %9s %9s %9s %9s %7s\n", PATH_WIDTH, "path", "pattern",
-           "test", "value", "keeps", "hits", "accesses", "holds", "quota", "benefit", "ttl");
-    json_array_foreach(roots, i, root) print_node(root, NULL, 0, filter);
+    print_roots(roots, filter);
     json_array_foreach(plans, i, plan) print_plan(plan, filter);
 }
 
