@@ -321,6 +321,7 @@ static int send_request(const char *path, json_t *request, json_t **ret_reply)
 
 static int hand_over(const char *dir, const struct view *v, const struct options *o)
 {
+    const struct fb_split *split = fb_plan_split(v->plan);
     FB_AUTO_FREE char *path = NULL;
     json_t *reply = NULL;
     int fd, status;
@@ -334,6 +335,9 @@ static int hand_over(const char *dir, const struct view *v, const struct options
     status = send_request(path, order_json(path, v, o, fd), &reply);
     close(fd);
     json_decref(reply);
+    if (status == CLI_OK)
+        printf("handed over: %u files, of which rank %u of %u reads %" PRIu64 " an epoch\n",
+               split->count, split->rank, split->world, fb_split_samples(split));
     return status;
 }
 
@@ -341,6 +345,7 @@ static int end_plans(const char *dir)
 {
     FB_AUTO_FREE char *path = NULL;
     json_t *reply = NULL;
+    json_int_t plans;
     int status;
     int rc = cli_path_meant(dir, &path);
 
@@ -349,8 +354,11 @@ static int end_plans(const char *dir)
     status = send_request(
         path, json_pack("{s:s, s:o*, s:b}", "op", "plan", "path", fb_wire_path(path), "end", 1),
         &reply);
-    if (status == CLI_OK && json_integer_value(json_object_get(reply, "plans")) == 0)
+    plans = json_integer_value(json_object_get(reply, "plans"));
+    if (status == CLI_OK && plans == 0)
         status = cli_fail(CLI_FAILED, "there is no plan for %s", path);
+    else if (status == CLI_OK)
+        printf("%" JSON_INTEGER_FORMAT " plan%s ended\n", plans, plans == 1 ? "" : "s");
     json_decref(reply);
     return status;
 }
@@ -408,6 +416,8 @@ static int run(int argc, char **argv)
                                &error);
     if (rc || positional != 1)
         status = cli_usage(&cli_plan, "%s", rc ? error.text : "write one directory");
+    else if (options.print + options.summary + options.end + (options.find != NULL) > 1)
+        status = cli_usage(&cli_plan, "write one of --print, --summary, --end and --find, no more");
     else if (options.end)
         status = end_plans(argv[1]);
     else if (options.find)
