@@ -267,7 +267,7 @@ bool fb_place_promote(struct fb_cache *cache, const struct fb_item *item);
 /* Bytes of DRAM that no segment has. */
 uint64_t fb_place_dram_free(struct fb_cache *cache);
 /* The same of all tiers, as far as what is new may have it, and stay: a disk may be full, or have
- * failed, and while a plan is followed DRAM is its way through. */
+ * failed, and while a plan is followed some of DRAM is its way through. */
 uint64_t fb_place_free(struct fb_cache *cache);
 /* Makes so much of DRAM free, by what nobody needs there any more, then by what came first, then by
  * what was kept; 0: only the first. What is due stays there: segments half empty become fewer.

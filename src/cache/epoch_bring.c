@@ -357,6 +357,14 @@ static uint64_t free_bytes(const struct fb_epochs *e, const struct fb_planned *p
                                 SPARE_SEGMENTS * cache->budget.dram_segment_bytes);
 }
 
+/* What free_bytes() may be, and what is free beside it as segments are emptied one by one. */
+uint64_t fb_epochs_way(const struct fb_cache *cache)
+{
+    return fb_epochs_are_followed(cache->epochs)
+               ? fb_epochs_room(cache) / 2 + SPARE_SEGMENTS * cache->budget.dram_segment_bytes
+               : 0;
+}
+
 /* Most that may wait for its readers. With what is kept and what is to be free it fits into DRAM:
  * else room would be made for what comes later by what is wanted next. */
 static uint64_t ahead_bytes(const struct fb_epochs *e, const struct fb_planned *p)

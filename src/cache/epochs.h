@@ -47,6 +47,10 @@ void fb_epochs_wake(struct fb_epochs *epochs, int64_t all_until_ns);
 /* Whether accesses should be told more often than ten times a second. */
 bool fb_epochs_are_followed(const struct fb_epochs *epochs);
 
+/* Any thread: bytes of DRAM that are free for what comes next while a plan is followed, and made
+ * free when somebody takes them; at most. */
+uint64_t fb_epochs_way(const struct fb_cache *cache);
+
 /* Whether a plan for something of that source is read: there is nothing to guess. Now and then it
  * is one for another source. */
 bool fb_epochs_foretell(const struct fb_epochs *epochs, uint16_t source);

@@ -42,11 +42,14 @@ uint64_t fb_place_dram_free(struct fb_cache *cache)
 
 uint64_t fb_place_free(struct fb_cache *cache)
 {
-    bool is_way = has_dram(cache) && fb_epochs_are_followed(cache->epochs);
     uint64_t bytes = 0;
 
-    for (unsigned t = is_way ? 1 : 0; t < fb_store_tiers(cache->store); t++)
-        bytes += fb_store_room(cache->store, t);
+    for (unsigned t = 0; t < fb_store_tiers(cache->store); t++) {
+        uint64_t way = t == 0 && has_dram(cache) ? fb_epochs_way(cache) : 0;
+        uint64_t room = fb_store_room(cache->store, t);
+
+        bytes += room - fb_min_u64(room, way);
+    }
     return bytes;
 }
 
