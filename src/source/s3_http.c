@@ -289,6 +289,8 @@ static int wait_ms(const struct fb_s3_http *http)
     int64_t until_ns = due && due->at_ns < http->curl_due_ns ? due->at_ns : http->curl_due_ns;
     int64_t now_ns;
 
+    if (http->woken_due_ns < until_ns)
+        until_ns = http->woken_due_ns;
     if (!fb_list_empty(&http->finished))
         return 0;
     if (until_ns == FB_NEVER_NS)
@@ -299,6 +301,7 @@ static int wait_ms(const struct fb_s3_http *http)
 
 static void serve_events(struct fb_s3_http *http, const struct epoll_event *events, int count)
 {
+    bool woken = http->woken_due_ns <= fb_now_ns();
     uint64_t ignored;
     int running;
 
@@ -308,8 +311,7 @@ static void serve_events(struct fb_s3_http *http, const struct epoll_event *even
                     (events[i].events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
 
         if (events[i].data.fd == http->event) {
-            if (read(http->event, &ignored, sizeof ignored) > 0)
-                http->config.woken(http->config.arg);
+            woken |= read(http->event, &ignored, sizeof ignored) > 0;
         } else {
             curl_multi_socket_action(http->multi, events[i].data.fd, flags, &running);
         }
@@ -317,6 +319,10 @@ static void serve_events(struct fb_s3_http *http, const struct epoll_event *even
     if (http->curl_due_ns <= fb_now_ns()) {
         http->curl_due_ns = FB_NEVER_NS;
         curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    }
+    if (woken) {
+        http->woken_due_ns = FB_NEVER_NS;
+        http->config.woken(http->config.arg);
     }
 }
 
@@ -341,6 +347,12 @@ void fb_s3_http_wake(struct fb_s3_http *http)
     ssize_t n = write(http->event, &one, sizeof one);
 
     (void)n; /* full: it is awake */
+}
+
+void fb_s3_http_wake_by(struct fb_s3_http *http, int64_t at_ns)
+{
+    if (at_ns < http->woken_due_ns)
+        http->woken_due_ns = at_ns;
 }
 
 void fb_s3_http_submit(struct fb_s3_http *http, struct fb_s3_call *call)
@@ -439,7 +451,7 @@ int fb_s3_http_create(const struct fb_s3_http_config *config, struct fb_s3_http 
         return fb_error_set(err, -ENOMEM, "no memory for %s", config->bucket);
     http->config = *config;
     http->epoll = http->event = -1;
-    http->curl_due_ns = FB_NEVER_NS;
+    http->curl_due_ns = http->woken_due_ns = FB_NEVER_NS;
     fb_s3_pace_init(&http->pace, config->connections);
     http->dice.state = (uint64_t)fb_wall_ns();
     fb_mutex_init(&http->why_lock, FB_RANK_SOURCE);

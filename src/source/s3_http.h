@@ -103,7 +103,7 @@ struct fb_s3_http_config {
     const char *ca_bundle;    /* NULL: the system's */
     unsigned connections;     /* at most */
     int64_t stall_ns;         /* a connection on which nothing moves for so long is given up */
-    void (*woken)(void *arg); /* on the loop, some time after fb_s3_http_wake() */
+    void (*woken)(void *arg); /* on the loop, some time after fb_s3_http_wake(), or at wake_by() */
     void *arg;
 };
 
@@ -113,6 +113,9 @@ FB_MUST_CHECK int fb_s3_http_create(const struct fb_s3_http_config *config,
 
 /* Any thread. */
 void fb_s3_http_wake(struct fb_s3_http *http);
+
+/* On the loop: woken() is called then at the latest. */
+void fb_s3_http_wake_by(struct fb_s3_http *http, int64_t at_ns);
 
 /* On the loop only. done() is called on the loop, not before submit has returned. */
 void fb_s3_http_submit(struct fb_s3_http *http, struct fb_s3_call *call);

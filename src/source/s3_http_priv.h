@@ -47,6 +47,7 @@ struct fb_s3_http {
     struct fb_s3_signer *signer;
     CURLM *multi;
     int64_t curl_due_ns;
+    int64_t woken_due_ns;
     struct fb_list queue, urgent, patient; /* of calls */
     unsigned passed;                       /* calls that were sent while patient ones waited */
     struct fb_list ended;                  /* of calls: not judged yet */
