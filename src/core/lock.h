@@ -47,7 +47,7 @@
  X(FB_RANK_SOURCE, 70, "a source's queue of jobs and its workers")                          \
  X(FB_RANK_CREDS, 71, "credentials for S3, which are replaced as they expire")              \
  X(FB_RANK_FAULT, 72, "delayed jobs of the fault source")                                   \
- X(FB_RANK_JOURNAL, 74, "the journal of uploads to S3")                                     \
+ X(FB_RANK_JOURNAL, 74, "uploads to S3 under way, and records on their way to the journal") \
  X(FB_RANK_DEADLINE, 75, "jobs waiting for their deadline")                                 \
  X(FB_RANK_BUFFER, 80, "free buffers and those who wait for one")                           \
  X(FB_RANK_URING, 85, "a ring's submission queue")                                          \

@@ -534,7 +534,10 @@ static bool stop(struct fb_daemon *d)
         fb_log_error("a disk of the cache hangs; the cache is left as after a crash");
         return false;
     }
-    fb_s3_journal_close(fb_steal(d->own.journal));
+    if (!fb_s3_journal_close(fb_steal(d->own.journal))) {
+        fb_log_error("the disk of the journal of uploads hangs; it is left as after a crash");
+        return false;
+    }
     return fb_control_stop(d->control);
 }
 

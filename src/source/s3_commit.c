@@ -261,8 +261,8 @@ void fb_s3_commit_step(struct fb_s3_file *file)
 {
     int r = file->error;
 
-    if (file->call_out || file->commit->looking || fb_s3_file_is_awaited(file) ||
-        fb_s3_is_held(file->s3, file->key))
+    if (file->call_out || fb_s3_upload_is_beginning(file) || file->commit->looking ||
+        fb_s3_file_is_awaited(file) || fb_s3_is_held(file->s3, file->key))
         return;
     if (file->unlinked) {
         /* While it waited: nothing appears. */

@@ -9,7 +9,8 @@
  *
  * What a program writes is gathered in a buffer of one part; a full one goes off as a part of a
  * multipart upload while the next is filled. The object appears as a whole when the upload is
- * completed, at COMMIT; what fits into one part is simply put.
+ * completed, at COMMIT; what fits into one part is simply put. Before an upload is asked for, and
+ * before its first part, it waits for the journal to have it (s3_journal.h).
  *
  *     OPEN ─► WRITE ... ─► buffer ─full─► begin (once) ─► parts, several at a time
  *                             │                                   │
@@ -60,6 +61,7 @@ struct fb_s3_file {
     uint64_t ticket;        /* its place in the journal */
     uint64_t asked;         /* that of the question for it */
     int64_t asked_s;        /* when it was asked for; 0: it is answered */
+    struct fb_list record;  /* while it waits for the journal */
     struct fb_s3_call call; /* initiate, put, complete: one at a time */
     bool call_out;
     char *body;                        /* of complete */
@@ -116,6 +118,8 @@ void fb_s3_file_drop_whole(struct fb_s3_file *file);
 /* Sends file->call. */
 void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *call));
 void fb_s3_upload_begin(struct fb_s3_file *file);
+/* No part can be sent yet. */
+bool fb_s3_upload_is_beginning(const struct fb_s3_file *file);
 /* The buffer; the object as it was. */
 FB_MUST_CHECK int fb_s3_upload_part(struct fb_s3_file *file);
 FB_MUST_CHECK int fb_s3_upload_copy(struct fb_s3_file *file);
@@ -130,7 +134,7 @@ void fb_s3_commit_step(struct fb_s3_file *file);
 /* The upload is no more: out of the journal. */
 void fb_s3_strike_out(struct fb_s3 *s3, uint64_t ticket);
 /* Into the journal, by key and id; id NULL: it is asked for, at asked_s. Its ticket; 0 when there
- * is no journal, or its disk fails: what is written to a bucket does not depend on it. */
+ * is no journal, or no room in it: what is written to a bucket does not depend on it. */
 uint64_t fb_s3_write_down(struct fb_s3 *s3, const char *key, const char *id, int64_t asked_s);
 /* It was asked for from then until now, and nobody knows the answer: one that exists is aborted. */
 void fb_s3_abort_unknown(struct fb_s3 *s3, const char *key, int64_t asked_s, uint64_t ticket);

@@ -3,58 +3,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/list.h"
 #include "core/clock.h"
-#include "core/lock.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "core/thread.h"
 #include "io/durable.h"
+#include "source/s3_journal_priv.h"
 #include "source/s3_key.h"
-#include "source/s3_text.h"
 
 #define HEAD         "forebay-uploads 1"
 #define SUM_CHARS    16
 #define FIELDS_MAX   6
 #define BEGIN_FIELDS 6
 #define END_FIELDS   2
-
-struct upload {
-    struct fb_list link;
-    uint64_t ticket;
-    bool taken; /* begun, or taken over, in this run */
-    size_t len;
-    char line[]; /* as in the file, with its end */
-};
-
-struct fb_s3_journal {
-    _Atomic unsigned users;
-    int dir_fd;
-    char *name;
-    struct fb_mutex lock; /* rank JOURNAL: all of it */
-    int fd;
-    struct fb_list uploads;
-    unsigned count;
-    uint64_t last_ticket;
-    uint64_t file_bytes;
-    uint64_t live_bytes; /* of the uploads' lines */
-    bool torn;           /* the last line has no end, perhaps */
-    bool found;          /* there was a file */
-    struct fb_s3_text text;
-
-    struct fb_cond cond; /* something is to be flushed, or the end has come */
-    bool unflushed;
-    bool ending;
-    bool threaded; /* the thread was needed, and is there */
-    pthread_t thread;
-    _Atomic int64_t warned_ns;
-};
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
@@ -257,7 +221,7 @@ static int read_lines(struct fb_s3_journal *journal, const char *data, size_t si
     return r;
 }
 
-static int read_file(struct fb_s3_journal *journal, struct fb_error *err)
+static int read_file(struct fb_s3_journal *journal, bool *ret_found, struct fb_error *err)
 {
     FB_AUTO_FREE char *data = NULL;
     unsigned damaged = 0;
@@ -269,152 +233,71 @@ static int read_file(struct fb_s3_journal *journal, struct fb_error *err)
     if (r < 0)
         return fb_error_set(err, r, "cannot read the journal of uploads %s: %s", journal->name,
                             fb_strerror(r));
-    journal->found = true;
+    *ret_found = true;
     r = read_lines(journal, data, size, &damaged);
     if (damaged > 0)
         fb_log_warn("the journal of uploads %s has %u damaged lines", journal->name, damaged);
     return r;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
-
-/* The file anew, with the uploads under way. */
-static int rewrite(struct fb_s3_journal *journal)
-{
-    FB_AUTO_FREE char *data = NULL;
-    struct fb_list *it, *tmp;
-    struct fb_s3_text *text = &journal->text;
-    size_t size;
-    int fd, r;
-
-    fb_s3_text_clear(text);
-    put_head(text);
-    data = fb_alloc(text->len + journal->live_bytes);
-    if (!data || !fb_s3_text_ok(text))
-        return -ENOMEM;
-    memcpy(data, text->data, text->len);
-    size = text->len;
-    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
-        const struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
-
-        memcpy(data + size, upload->line, upload->len);
-        size += upload->len;
-    }
-    r = fb_durable_write(journal->dir_fd, journal->name, data, size);
-    if (r < 0)
-        return r;
-    fd = openat(journal->dir_fd, journal->name, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return -errno;
-    if (journal->fd >= 0)
-        close(journal->fd);
-    journal->fd = fd;
-    journal->file_bytes = size;
-    journal->torn = false;
-    return 0;
-}
-
-/* Appends what is in journal->text. */
-static int append(struct fb_s3_journal *journal)
-{
-    const char *data = journal->text.data;
-    size_t left = journal->text.len;
-
-    /* An end of line first, so that the rest of a line that failed does not spoil this one. */
-    if (journal->torn && write(journal->fd, "\n", 1) != 1)
-        return -EIO;
-    journal->torn = true;
-    while (left > 0) {
-        ssize_t n = write(journal->fd, data, left);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        data += n;
-        left -= (size_t)n;
-    }
-    journal->torn = false;
-    journal->file_bytes += journal->text.len;
-    return 0;
-}
-
-/* ---- flushing -------------------------------------------------------------------------------- */
-
-static void flush(struct fb_s3_journal *journal, int fd)
-{
-    if ((fd < 0 || fdatasync(fd) < 0) && fb_log_limited(&journal->warned_ns))
-        fb_log_warn("cannot flush the journal of uploads %s: %s", journal->name,
-                    fb_strerror(errno));
-}
-
-static void *flusher(void *arg)
-{
-    struct fb_s3_journal *journal = arg;
-
-    fb_mutex_lock(&journal->lock);
-    while (journal->unflushed || !journal->ending) {
-        int fd;
-
-        if (!journal->unflushed) {
-            fb_cond_wait(&journal->cond, &journal->lock, FB_NEVER_NS);
-            continue;
-        }
-        journal->unflushed = false;
-        /* The file may be written anew meanwhile; that one is flushed then. */
-        fd = fcntl(journal->fd, F_DUPFD_CLOEXEC, 0);
-        fb_mutex_unlock(&journal->lock);
-        flush(journal, fd);
-        if (fd >= 0)
-            close(fd);
-        fb_mutex_lock(&journal->lock);
-    }
-    fb_mutex_unlock(&journal->lock);
-    return NULL;
-}
-
-static void flush_soon(struct fb_s3_journal *journal) FB_REQUIRES(&journal->lock)
-{
-    if (!journal->threaded)
-        journal->threaded = fb_thread_start(&journal->thread, "fb-journal", flusher, journal) == 0;
-    if (!journal->threaded) {
-        flush(journal, journal->fd);
-        return;
-    }
-    journal->unflushed = true;
-    fb_cond_signal(&journal->cond);
-}
+/* ---- records --------------------------------------------------------------------------------- */
 
 static bool name_ok(const char *name)
 {
     return *name && strlen(name) <= FB_S3_JOURNAL_FIELD_MAX;
 }
 
+char *fb_s3_journal_image(struct fb_s3_journal *journal, size_t *ret_size)
+{
+    struct fb_list *it, *tmp;
+    struct fb_s3_text *head = &journal->text;
+    size_t size;
+    char *image;
+
+    fb_s3_text_clear(head);
+    put_head(head);
+    image = fb_s3_text_ok(head) ? fb_alloc(head->len + journal->live_bytes) : NULL;
+    if (!image)
+        return NULL;
+    memcpy(image, head->data, head->len);
+    size = head->len;
+    FB_LIST_FOREACH (it, tmp, &journal->uploads) {
+        const struct upload *upload = FB_LIST_ENTRY(it, struct upload, link);
+
+        memcpy(image + size, upload->line, upload->len);
+        size += upload->len;
+    }
+    *ret_size = size;
+    return image;
+}
+
 static int begin(struct fb_s3_journal *journal, const struct fb_s3_upload *upload,
                  uint64_t *ret_ticket) FB_REQUIRES(&journal->lock)
 {
     uint64_t ticket = journal->last_ticket + 1;
+    struct upload *begun;
     int r;
 
     if (journal->count == FB_S3_UPLOADS_MAX)
         return -EAGAIN;
-    if (journal->fd < 0) {
-        r = rewrite(journal);
-        if (r < 0)
-            return r;
-    }
-    journal->last_ticket = ticket;
     fb_s3_text_clear(&journal->text);
     put_begin(&journal->text, ticket, upload);
-    if (!fb_s3_text_ok(&journal->text))
-        return -ENOMEM;
-    r = append(journal);
-    if (r == 0)
-        r = add(journal, ticket, journal->text.data, journal->text.len);
+    r = fb_s3_text_ok(&journal->text) ? add(journal, ticket, journal->text.data, journal->text.len)
+                                      : -ENOMEM;
     if (r < 0)
         return r;
-    flush_soon(journal);
-    FB_LIST_ENTRY(journal->uploads.prev, struct upload, link)->taken = true;
+    begun = FB_LIST_ENTRY(journal->uploads.prev, struct upload, link);
+    r = fb_s3_journal_queue(journal, &journal->text);
+    if (r < 0) {
+        drop(journal, begun);
+        return r;
+    }
+    begun->taken = true;
+    begun->asked = !upload->id;
+    begun->batch = journal->batch;
+    begun->since_ns = fb_now_ns();
+    journal->flushes = true;
+    journal->last_ticket = ticket;
     *ret_ticket = ticket;
     return 0;
 }
@@ -444,13 +327,51 @@ void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket)
         drop(journal, upload);
         fb_s3_text_clear(&journal->text);
         put_end(&journal->text, ticket);
-        r = fb_s3_text_ok(&journal->text) ? append(journal) : -ENOMEM;
-        if (journal->file_bytes > 2 * journal->live_bytes + FB_S3_JOURNAL_ROOM)
-            r = rewrite(journal);
+        r = fb_s3_journal_queue(journal, &journal->text);
     }
     fb_mutex_unlock(&journal->lock);
     if (r < 0)
         fb_log_warn("cannot write to the journal of uploads %s: %s", journal->name, fb_strerror(r));
+}
+
+int64_t fb_s3_journal_until(struct fb_s3_journal *journal, uint64_t ticket, int64_t patience_ns)
+{
+    const struct upload *upload;
+    int64_t until_ns = 0;
+
+    fb_mutex_lock(&journal->lock);
+    upload = find(journal, ticket);
+    if (upload && upload->batch > (upload->asked ? journal->written : journal->flushed)) {
+        until_ns = upload->since_ns;
+        /* Whoever comes later does not wait for what others have given up. */
+        if (journal->busy_since_ns > 0 && journal->busy_since_ns < until_ns)
+            until_ns = journal->busy_since_ns;
+        until_ns += patience_ns;
+    }
+    if (until_ns > 0 && until_ns <= fb_now_ns()) {
+        until_ns = 0;
+        if (!journal->told)
+            fb_log_warn("the disk of the journal of uploads %s does not answer; uploads go on, but "
+                        "parts of one that a crash cuts off now may stay in its bucket",
+                        journal->name);
+        journal->told = true;
+    }
+    fb_mutex_unlock(&journal->lock);
+    return until_ns;
+}
+
+void fb_s3_journal_watch(struct fb_s3_journal *journal, struct fb_s3_journal_watch *watch)
+{
+    fb_mutex_lock(&journal->lock);
+    fb_list_push_back(&journal->watchers, &watch->link);
+    fb_mutex_unlock(&journal->lock);
+}
+
+void fb_s3_journal_unwatch(struct fb_s3_journal *journal, struct fb_s3_journal_watch *watch)
+{
+    fb_mutex_lock(&journal->lock);
+    fb_list_remove(&watch->link);
+    fb_mutex_unlock(&journal->lock);
 }
 
 bool fb_s3_journal_knows(struct fb_s3_journal *journal, const char *id)
@@ -525,18 +446,33 @@ int fb_s3_journal_left(struct fb_s3_journal *journal, fb_s3_upload_fn *left, voi
     return r;
 }
 
+static int write_first(struct fb_s3_journal *journal)
+{
+    FB_AUTO_FREE char *image = NULL;
+    size_t size = 0;
+
+    fb_mutex_lock(&journal->lock);
+    image = fb_s3_journal_image(journal, &size);
+    fb_mutex_unlock(&journal->lock);
+    return image ? fb_durable_write(journal->dir_fd, journal->name, image, size) : -ENOMEM;
+}
+
 int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_journal,
                        struct fb_error *err)
 {
     struct fb_s3_journal *journal = fb_alloc(sizeof *journal);
+    bool is_there = false;
     int r;
 
     if (!journal)
         return -ENOMEM;
     fb_mutex_init(&journal->lock, FB_RANK_JOURNAL);
     fb_cond_init(&journal->cond);
+    fb_cond_init(&journal->ended);
     fb_list_init(&journal->uploads);
+    fb_list_init(&journal->watchers);
     atomic_init(&journal->users, 1);
+    journal->batch = 1;
     journal->fd = -1;
     journal->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     r = journal->dir_fd < 0 ? -errno : 0;
@@ -544,21 +480,23 @@ int fb_s3_journal_open(int dir_fd, const char *name, struct fb_s3_journal **ret_
     if (r == 0 && !journal->name)
         r = -ENOMEM;
     if (r == 0)
-        r = read_file(journal, err);
+        r = read_file(journal, &is_there, err);
     /* One that is not there is made by the first upload. */
-    if (r == 0 && journal->found) {
-        r = rewrite(journal);
+    if (r == 0 && is_there) {
+        r = write_first(journal);
         if (r < 0)
             r = fb_error_set(err, r, "cannot write the journal of uploads %s: %s", name,
                              fb_strerror(r));
     }
     if (r < 0) {
-        fb_s3_journal_close(journal);
+        fb_s3_journal_free(journal);
         return r;
     }
     *ret_journal = journal;
     return 0;
 }
+
+/* ---- closing --------------------------------------------------------------------------------- */
 
 struct fb_s3_journal *fb_s3_journal_share(struct fb_s3_journal *journal)
 {
@@ -567,29 +505,30 @@ struct fb_s3_journal *fb_s3_journal_share(struct fb_s3_journal *journal)
     return journal;
 }
 
-void fb_s3_journal_close(struct fb_s3_journal *journal)
+void fb_s3_journal_free(struct fb_s3_journal *journal)
 {
     struct fb_list *it, *tmp;
 
-    /* Acquire and release: the last one sees what the others did. */
-    if (!journal || atomic_fetch_sub_explicit(&journal->users, 1, memory_order_acq_rel) != 1)
-        return;
-    if (journal->threaded) {
-        fb_mutex_lock(&journal->lock);
-        journal->ending = true;
-        fb_cond_signal(&journal->cond);
-        fb_mutex_unlock(&journal->lock);
-        pthread_join(journal->thread, NULL);
-    }
     FB_LIST_FOREACH (it, tmp, &journal->uploads)
         free(FB_LIST_ENTRY(it, struct upload, link));
     fb_s3_text_free(&journal->text);
-    if (journal->fd >= 0)
-        close(journal->fd);
-    if (journal->dir_fd >= 0)
-        close(journal->dir_fd);
+    fb_s3_text_free(&journal->queued);
+    fb_s3_text_free(&journal->writing);
+    fb_closep(&journal->dir_fd);
     fb_cond_destroy(&journal->cond);
+    fb_cond_destroy(&journal->ended);
     fb_mutex_destroy(&journal->lock);
     free(journal->name);
     free(journal);
+}
+
+bool fb_s3_journal_close(struct fb_s3_journal *journal)
+{
+    /* Acquire and release: the last one sees what the others did. */
+    if (!journal || atomic_fetch_sub_explicit(&journal->users, 1, memory_order_acq_rel) != 1)
+        return true;
+    if (!fb_s3_journal_join(journal, fb_now_ns() + FB_S3_JOURNAL_CLOSE_NS))
+        return false;
+    fb_s3_journal_free(journal);
+    return true;
 }

@@ -13,14 +13,18 @@
  *     end TICKET CHECKSUM
  *
  * Lines are only appended. Each has a checksum of its own: one that was torn, or damaged, is passed
- * over and harms no other. A begin is in the file when the call returns, so it outlives the process
- * however that ends; a thread flushes it to disk, as whoever asks has other things to do than to
- * wait for one. A machine that loses power within these milliseconds may leave an upload behind. An
- * end is not flushed: if it is lost, an upload is aborted that does not exist any more, which S3
- * answers with NoSuchUpload. The file is written anew, with the uploads still under way, at every
- * start and when most of it is struck out; then, and when it is made, the call waits for the disk.
+ * over and harms no other. One thread does it, for all buckets: a call returns at once, and its
+ * record is on its way, behind those before it. Whoever is about to make what it tells of waits for
+ * it (fb_s3_journal_until): to ask for an upload, until that is in the file, which outlives the
+ * process however that ends; to send a part, until the id is on the disk, which outlives the
+ * machine. A disk that takes too long, or fails, is not waited for: then a crash may leave parts
+ * behind, and the log says so. An end is not flushed: if it is lost, an upload is aborted that does
+ * not exist any more, which S3 answers with NoSuchUpload. The file is written anew, with the
+ * uploads still under way, at every start, by the first upload, when most of it is struck out, and
+ * when it could not be appended to.
  *
- * Thread-safe. One process at a time uses a journal.
+ * Thread-safe. Only opening waits for the disk, and closing for a while. One process at a time uses
+ * a journal.
  */
 #ifndef FB_SOURCE_S3_JOURNAL_H
 #define FB_SOURCE_S3_JOURNAL_H
@@ -29,12 +33,15 @@
 #include <stdint.h>
 
 #include "base/attr.h"
+#include "base/list.h"
+#include "core/clock.h"
 #include "core/error.h"
 
 #define FB_S3_UPLOADS_MAX       1024        /* under way at once */
 #define FB_S3_JOURNAL_MAX       (64u << 20) /* bytes of the file */
 #define FB_S3_JOURNAL_ROOM      (1u << 20)  /* struck out bytes that are let be */
 #define FB_S3_JOURNAL_FIELD_MAX 1024        /* bytes of a name */
+#define FB_S3_JOURNAL_CLOSE_NS  (5 * FB_NS_PER_S)
 
 struct fb_s3_upload {
     const char *endpoint;
@@ -55,18 +62,35 @@ FB_MUST_CHECK int fb_s3_journal_open(int dir_fd, const char *name,
                                      struct fb_s3_journal **ret_journal, struct fb_error *err);
 /* One more who closes it: what hangs may outlive who opened it. Takes and returns NULL. */
 struct fb_s3_journal *fb_s3_journal_share(struct fb_s3_journal *journal);
-void fb_s3_journal_close(struct fb_s3_journal *journal); /* takes NULL; the last one's counts */
+/* Takes NULL; the last one's counts, and waits until all is written. False: that has taken longer
+ * than FB_S3_JOURNAL_CLOSE_NS, and the thread that waits for the disk is left behind. */
+bool fb_s3_journal_close(struct fb_s3_journal *journal);
 
 /* Tells of the uploads that an earlier run left and nobody has taken over yet; it takes the keys of
  * their bucket to abort them. Under the journal's lock. -ENOMEM. */
 FB_MUST_CHECK int fb_s3_journal_left(struct fb_s3_journal *journal, fb_s3_upload_fn *left,
                                      void *arg);
 
-/* -EAGAIN: FB_S3_UPLOADS_MAX are under way. -ENAMETOOLONG. -EIO, -ENOSPC and so on: it may or may
- * not be on disk. */
+/* -EAGAIN: FB_S3_UPLOADS_MAX are under way, or there is no thread. -ENAMETOOLONG, -ENOMEM. */
 FB_MUST_CHECK int fb_s3_journal_begin(struct fb_s3_journal *journal,
                                       const struct fb_s3_upload *upload, uint64_t *ret_ticket);
 void fb_s3_journal_end(struct fb_s3_journal *journal, uint64_t ticket); /* one not known: nothing */
+
+/* Until when to wait for the record of a begin, and then to ask again. 0: no longer, as it is where
+ * it has to be, or cannot get there, or the disk has not answered for `patience_ns`. */
+FB_MUST_CHECK int64_t fb_s3_journal_until(struct fb_s3_journal *journal, uint64_t ticket,
+                                          int64_t patience_ns);
+
+/* The caller's, until unwatch: moved() is called when records have got somewhere. On the journal's
+ * thread, under its lock. */
+struct fb_s3_journal_watch {
+    struct fb_list link;
+    void (*moved)(void *arg);
+    void *arg;
+};
+
+void fb_s3_journal_watch(struct fb_s3_journal *journal, struct fb_s3_journal_watch *watch);
+void fb_s3_journal_unwatch(struct fb_s3_journal *journal, struct fb_s3_journal_watch *watch);
 
 /* One of that id is under way. */
 FB_MUST_CHECK bool fb_s3_journal_knows(struct fb_s3_journal *journal, const char *id);

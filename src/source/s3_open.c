@@ -238,6 +238,7 @@ void fb_s3_open(struct fb_s3 *s3, struct fb_source_job *job)
     file->s3 = s3;
     file->process = fb_task_process(job->caller.pid);
     fb_list_init(&file->link);
+    fb_list_init(&file->record);
     fb_list_init(&file->parts);
     fb_list_init(&file->writes);
     fb_list_init(&file->later);

@@ -1,7 +1,8 @@
 /*
  * Uploads that nobody waits for: those of files that failed or were closed unfinished, and those
  * that an earlier run left. Every upload is in the journal (s3_journal.h) from before it exists
- * until it is completed or aborted, so that a crash leaves none behind for good.
+ * until it is completed or aborted, so that a crash leaves none behind for good, unless the
+ * journal's disk hung then.
  */
 #include <errno.h>
 #include <stdio.h>

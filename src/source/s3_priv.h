@@ -47,7 +47,9 @@ struct fb_s3 {
     struct fb_s3_http *http;
     struct fb_posix_pool *answers;
     struct fb_s3_journal *journal; /* NULL: none is kept */
-    struct fb_list left;           /* uploads that an earlier run left */
+    struct fb_s3_journal_watch watch;
+    int64_t journal_wait_ns;
+    struct fb_list left; /* uploads that an earlier run left */
 
     struct fb_mutex lock; /* rank SOURCE: the inbox */
     struct fb_list inbox; /* of jobs */
@@ -60,6 +62,7 @@ struct fb_s3 {
     struct fb_list ops;
     struct fb_list dirs;
     struct fb_list files;
+    struct fb_list unrecorded; /* those whose upload waits for the journal */
     struct fb_list holds;
     struct fb_list unlinks; /* that wait for what is appearing */
     struct fb_s3_kept *kept;
@@ -204,6 +207,8 @@ void fb_s3_abort_upload(struct fb_s3 *s3, const char *key, const char *id, uint6
 FB_MUST_CHECK int fb_s3_find_left(struct fb_s3 *s3);
 void fb_s3_abort_left(struct fb_s3 *s3);
 void fb_s3_orphan_done(struct fb_s3 *s3);
+/* Something has come of what was written down, or it is not waited for any longer. */
+void fb_s3_pump_unrecorded(struct fb_s3 *s3);
 /* Memory has become free, or a key. */
 void fb_s3_pump_files(struct fb_s3 *s3);
 

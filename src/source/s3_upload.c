@@ -1,6 +1,8 @@
 /*
  * The upload of a file that is longer than a part: begun when the first part is full, parts sent
  * several at a time, aborted when anything goes wrong. It is completed in s3_commit.c.
+ *
+ *     written down ─wait─► asked for ──► id written down ─wait─► parts
  */
 #include <errno.h>
 #include <stdio.h>
@@ -58,6 +60,7 @@ void fb_s3_file_fail(struct fb_s3_file *file, int error)
     if (file->error == 0)
         file->error = error;
     fb_s3_file_drop_whole(file);
+    fb_list_remove(&file->record);
     FB_LIST_FOREACH (it, tmp, &file->parts) {
         struct fb_s3_part *part = FB_LIST_ENTRY(it, struct fb_s3_part, link);
 
@@ -84,6 +87,21 @@ void fb_s3_file_call(struct fb_s3_file *file, void (*done)(struct fb_s3_call *ca
     fb_s3_http_submit(file->s3->http, &file->call);
 }
 
+/* True: it goes on when the journal has what was written down last. */
+static bool waits_for_journal(struct fb_s3_file *file)
+{
+    struct fb_s3 *s3 = file->s3;
+    uint64_t ticket = file->upload == FB_S3_UPLOAD_BEGINNING ? file->asked : file->ticket;
+    int64_t until_ns =
+        s3->journal ? fb_s3_journal_until(s3->journal, ticket, s3->journal_wait_ns) : 0;
+
+    if (until_ns == 0)
+        return false;
+    fb_list_push_back(&s3->unrecorded, &file->record);
+    fb_s3_http_wake_by(s3->http, until_ns);
+    return true;
+}
+
 static void initiated(struct fb_s3_call *call)
 {
     struct fb_s3_file *file = call->arg;
@@ -101,7 +119,32 @@ static void initiated(struct fb_s3_call *call)
     answered(file, !call->lost && (r == 0 || call->result < 0));
     if (r < 0)
         fb_s3_file_fail(file, r);
-    fb_s3_file_pump(file);
+    if (r < 0 || !waits_for_journal(file))
+        fb_s3_file_pump(file);
+}
+
+void fb_s3_pump_unrecorded(struct fb_s3 *s3)
+{
+    struct fb_list files;
+
+    fb_list_init(&files);
+    fb_list_splice(&files, &s3->unrecorded);
+    while (!fb_list_empty(&files)) {
+        struct fb_s3_file *file = FB_LIST_ENTRY(files.next, struct fb_s3_file, record);
+
+        fb_list_remove(&file->record);
+        if (waits_for_journal(file))
+            continue;
+        if (file->upload == FB_S3_UPLOAD_BEGINNING)
+            fb_s3_file_call(file, initiated);
+        else
+            fb_s3_file_pump(file);
+    }
+}
+
+bool fb_s3_upload_is_beginning(const struct fb_s3_file *file)
+{
+    return file->upload == FB_S3_UPLOAD_BEGINNING || fb_list_linked(&file->record);
 }
 
 void fb_s3_upload_begin(struct fb_s3_file *file)
@@ -111,7 +154,8 @@ void fb_s3_upload_begin(struct fb_s3_file *file)
     file->upload = FB_S3_UPLOAD_BEGINNING;
     file->call = (struct fb_s3_call){
         .method = FB_S3_POST, .key = file->key, .query = {{"uploads", ""}}, .query_count = 1};
-    fb_s3_file_call(file, initiated);
+    if (!waits_for_journal(file))
+        fb_s3_file_call(file, initiated);
 }
 
 static void part_done(struct fb_s3_call *call)

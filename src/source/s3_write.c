@@ -62,7 +62,7 @@ static int flush_full(struct fb_s3_file *file)
         return -EFBIG;
     if (file->upload == FB_S3_UPLOAD_NONE)
         fb_s3_upload_begin(file);
-    if (file->upload == FB_S3_UPLOAD_BEGINNING)
+    if (fb_s3_upload_is_beginning(file))
         return 1;
     if (file->copy_old) {
         r = fb_s3_upload_copy(file);

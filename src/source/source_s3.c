@@ -262,6 +262,7 @@ static void woken(void *arg)
     bool cancels, closing;
 
     fb_s3_abort_left(s3);
+    fb_s3_pump_unrecorded(s3);
     fb_list_init(&jobs);
     fb_mutex_lock(&s3->lock);
     fb_list_splice(&jobs, &s3->inbox);
@@ -324,8 +325,18 @@ static bool s3_close(void *backend, int64_t until_ns)
     return closed && (!s3->answers || fb_posix_pool_close(s3->answers, until_ns));
 }
 
+/* On the journal's thread. */
+static void journal_moved(void *arg)
+{
+    struct fb_s3 *s3 = arg;
+
+    fb_s3_http_wake(s3->http);
+}
+
 static void s3_free(struct fb_s3 *s3)
 {
+    if (s3->journal)
+        fb_s3_journal_unwatch(s3->journal, &s3->watch);
     if (s3->http)
         fb_s3_http_destroy(s3->http);
     fb_posix_pool_destroy(s3->answers);
@@ -493,11 +504,20 @@ int fb_source_s3_open(const struct fb_s3_config *config, struct fb_source **ret_
     fb_list_init(&s3->ops);
     fb_list_init(&s3->dirs);
     fb_list_init(&s3->files);
+    fb_list_init(&s3->unrecorded);
     fb_list_init(&s3->holds);
     fb_list_init(&s3->unlinks);
     fb_list_init(&s3->left);
     s3->journal = fb_s3_journal_share(config->journal);
+    s3->journal_wait_ns = config->journal_wait_ns;
+    if (s3->journal_wait_ns == 0)
+        s3->journal_wait_ns = (int64_t)fb_min_u64(
+            FB_S3_JOURNAL_WAIT_NS, (uint64_t)s3->timeout_ns / FB_S3_JOURNAL_WAIT_SHARE);
+    s3->watch = (struct fb_s3_journal_watch){.moved = journal_moved, .arg = s3};
+    fb_list_init(&s3->watch.link);
     r = build(config, s3, err);
+    if (r == 0 && s3->journal)
+        fb_s3_journal_watch(s3->journal, &s3->watch);
     if (r == 0)
         r = fb_s3_uri_canonical(config->uri, &uri, err);
     if (r < 0) {

@@ -19,6 +19,10 @@
 
 #define FB_S3_CONNECTIONS 64
 #define FB_S3_PART_BYTES  (8ULL << 20)
+/* An upload waits so long for the journal's disk, and not more than a part of timeout_ns, since the
+ * program that writes waits for it. */
+#define FB_S3_JOURNAL_WAIT_NS    (5 * FB_NS_PER_S)
+#define FB_S3_JOURNAL_WAIT_SHARE 4
 
 struct fb_s3_config {
     const char *uri;      /* s3://bucket[/prefix] */
@@ -34,6 +38,7 @@ struct fb_s3_config {
     int64_t stall_ns;              /* a connection on which nothing moves for so long is given up */
     const char *const *env;        /* NAME=VALUE of who asked, ended by NULL; NULL: none */
     struct fb_s3_journal *journal; /* of uploads under way; the caller's. NULL: none is kept */
+    int64_t journal_wait_ns;       /* for its disk; 0: FB_S3_JOURNAL_WAIT_NS, or less */
 };
 
 /* True for "s3://...". */

@@ -1,18 +1,24 @@
 #include <cmocka.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/rand.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/test_dir.h"
 #include "source/s3_journal.h"
+#include "source/test_s3_disk.h"
 
-#define NAME     "uploads"
-#define LEFT_MAX 16
+#define NAME        "uploads"
+#define LEFT_MAX    16
+#define PATIENCE_NS (120 * FB_NS_PER_S)
+#define QUEUED_MAX  (64 << 10) /* bytes that wait for the disk */
 
 struct left {
     unsigned count;
@@ -46,6 +52,7 @@ static int teardown(void **state)
 {
     struct rig *rig = *state;
 
+    fb_test_disk_reset();
     fb_s3_journal_close(rig->journal);
     close(rig->fd);
     fb_test_dir_remove(&rig->dir);
@@ -82,6 +89,13 @@ static uint64_t begin(struct rig *rig, const char *id)
     assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
     assert_true(ticket > 0);
     return ticket;
+}
+
+/* What was begun is where it is to be, or cannot get there. */
+static void settle(struct rig *rig, uint64_t ticket)
+{
+    while (fb_s3_journal_until(rig->journal, ticket, PATIENCE_NS) > 0)
+        fb_sleep_ns(FB_NS_PER_MS);
 }
 
 static void expect(const struct rig *rig, unsigned count, const char *first, const char *second)
@@ -240,6 +254,7 @@ static void fill(struct rig *rig)
 
     reopen(rig);
     one = begin(rig, "one");
+    settle(rig, one); /* what follows is appended */
     begin(rig, "two");
     fb_s3_journal_end(rig->journal, one);
     begin(rig, "three");
@@ -320,13 +335,15 @@ static void test_compacts(void **state)
         uint64_t ticket;
 
         assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
+        if (i % 100 == 0)
+            settle(rig, ticket);
         fb_s3_journal_end(rig->journal, ticket);
         if (i % 100 == 0) {
             assert_int_equal(stat(fb_test_dir_path(&rig->dir, NAME), &st), 0);
             most = (uint64_t)st.st_size > most ? (uint64_t)st.st_size : most;
         }
     }
-    assert_true(most > FB_S3_JOURNAL_ROOM / 2 && most <= FB_S3_JOURNAL_ROOM + 4096);
+    assert_true(most > FB_S3_JOURNAL_ROOM / 2 && most <= FB_S3_JOURNAL_ROOM + QUEUED_MAX);
     assert_int_equal(stat(fb_test_dir_path(&rig->dir, NAME), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     reopen(rig);
@@ -349,7 +366,7 @@ static void test_bounded(void **state)
     assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
 }
 
-/* A line that was written in part, for want of space, spoils no other. */
+/* A line that was written in part, for want of space, spoils no other, and is written later. */
 static void test_no_space(void **state)
 {
     struct rig *rig = *state;
@@ -359,18 +376,152 @@ static void test_no_space(void **state)
     uint64_t ticket;
 
     reopen(rig);
-    begin(rig, "before");
+    settle(rig, begin(rig, "before"));
     assert_int_equal(stat(fb_test_dir_path(&rig->dir, NAME), &st), 0);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     tight = old;
     tight.rlim_cur = (rlim_t)st.st_size + 20;
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
-    assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), -EFBIG);
+    assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &ticket), 0);
+    settle(rig, ticket);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     begin(rig, "after");
     reopen(rig);
-    expect(rig, 2, "before", "after");
+    expect(rig, 3, "before", "lost");
+    assert_string_equal(rig->left.ids[2], "after");
+}
+
+/* ---- a disk that hangs ----------------------------------------------------------------------- */
+
+static void count_moved(void *arg)
+{
+    atomic_fetch_add((_Atomic unsigned *)arg, 1);
+}
+
+/* Whoever tells the journal of something, or asks it, goes on; what it holds has a bound. */
+static void test_disk_hangs(void **state)
+{
+    struct rig *rig = *state;
+    _Atomic unsigned moved = 0;
+    struct fb_s3_journal_watch watch = {.moved = count_moved, .arg = &moved};
+    uint64_t one, two, three;
+    int64_t now_ns;
+    struct stat st;
+
+    reopen(rig);
+    one = begin(rig, "one");
+    settle(rig, one);
+    fb_s3_journal_watch(rig->journal, &watch);
+    fb_test_disk_hang(true, true);
+    two = begin(rig, "two");
+    fb_test_disk_wait(&fb_test_disk.data_syncs);
+    assert_true(fb_s3_journal_until(rig->journal, two, PATIENCE_NS) > 0);
+    assert_int_equal(fb_s3_journal_until(rig->journal, two, 0), 0);
+    /* Who comes later waits less. */
+    fb_sleep_ns(2 * FB_NS_PER_MS);
+    now_ns = fb_now_ns();
+    three = begin(rig, "three");
+    assert_true(fb_s3_journal_until(rig->journal, three, PATIENCE_NS) < now_ns + PATIENCE_NS);
+    fb_s3_journal_end(rig->journal, one);
+    for (int i = 0; i < 20000; i++)
+        fb_s3_journal_end(rig->journal, begin(rig, "many"));
+    assert_true(fb_s3_journal_knows(rig->journal, "three"));
+    assert_int_equal(fb_s3_journal_count(rig->journal), 2);
+    assert_int_equal(fb_s3_journal_left(rig->journal, note, &rig->left), 0);
+    assert_int_equal(rig->left.count, 0);
+    fb_test_disk_hang(false, false);
+    settle(rig, three);
+    assert_int_equal(fb_s3_journal_until(rig->journal, two, PATIENCE_NS), 0);
+    fb_s3_journal_unwatch(rig->journal, &watch);
+    assert_true(atomic_load(&moved) > 0);
+    assert_false(fb_test_disk_trespassed());
+    assert_int_equal(stat(fb_test_dir_path(&rig->dir, NAME), &st), 0);
+    assert_true(st.st_size <= QUEUED_MAX);
+    fb_test_disk_reset();
+    reopen(rig);
+    expect(rig, 2, "two", "three");
+}
+
+/* What is told meanwhile is written in the order in which it was told. */
+static void test_order(void **state)
+{
+    struct rig *rig = *state;
+    static const char *const wanted[] = {"forebay-uploads 1 ", "begin 1 ", "begin 2 ", "end 1 ",
+                                         "begin 3 ",           "end 2 ",   "begin 4 "};
+    const char *line = image;
+    uint64_t one, two;
+
+    reopen(rig);
+    one = begin(rig, "one");
+    settle(rig, one);
+    fb_test_disk_hang(true, true);
+    two = begin(rig, "two");
+    fb_test_disk_wait(&fb_test_disk.data_syncs);
+    fb_s3_journal_end(rig->journal, one);
+    begin(rig, "three");
+    fb_s3_journal_end(rig->journal, two);
+    begin(rig, "four");
+    fb_test_disk_hang(false, false);
+    take_image(rig);
+    for (unsigned i = 0; i < FB_ARRAY_SIZE(wanted); i++) {
+        assert_memory_equal(line, wanted[i], strlen(wanted[i]));
+        line = strchr(line, '\n');
+        assert_non_null(line++);
+    }
+    assert_string_equal(line, "");
+    assert_false(fb_test_disk_trespassed());
+}
+
+/* One that was asked for need only outlive the process. */
+static void test_asked_is_written(void **state)
+{
+    struct rig *rig = *state;
+    const struct fb_s3_upload upload = {"e", "b", "a key", NULL, 1794771255};
+    uint64_t asked, begun;
+
+    reopen(rig);
+    settle(rig, begin(rig, "one"));
+    fb_test_disk_hang(false, true);
+    assert_int_equal(fb_s3_journal_begin(rig->journal, &upload, &asked), 0);
+    settle(rig, asked);
+    begun = begin(rig, "two");
+    fb_test_disk_wait(&fb_test_disk.data_syncs);
+    assert_true(fb_s3_journal_until(rig->journal, begun, PATIENCE_NS) > 0);
+}
+
+static unsigned threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    const struct dirent *d;
+    unsigned count = 0;
+
+    assert_non_null(dir);
+    while ((d = readdir(dir))) /* NOLINT: a stream of our own */
+        count += d->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* Closing ends; the thread does when the disk lets it, and what it had is freed. */
+static void test_left_behind(void **state)
+{
+    struct rig *rig = *state;
+    unsigned before = threads();
+    int64_t until_ns = fb_now_ns() + PATIENCE_NS;
+
+    reopen(rig);
+    fb_test_disk_hang(true, true);
+    begin(rig, "one");
+    fb_test_disk_wait(&fb_test_disk.syncs);
+    assert_false(fb_s3_journal_close(fb_steal(rig->journal)));
+    fb_test_disk_reset();
+    while (threads() > before) {
+        assert_true(fb_now_ns() < until_ns);
+        fb_sleep_ns(FB_NS_PER_MS);
+    }
+    reopen(rig);
+    expect(rig, 1, "one", NULL);
 }
 
 static void test_cannot_open(void **state)
@@ -395,6 +546,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_compacts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_space, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_disk_hangs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked_is_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cannot_open, setup, teardown),
     };
 
