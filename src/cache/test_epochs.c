@@ -2,9 +2,9 @@
  * Plans at work over a real directory: what is read next is in DRAM, what was read leaves it, the
  * source is read once; copies stay; and the next epoch laid out on the disk.
  */
-#include <errno.h>
-
 #include "cache/test_epochs.h"
+
+#include <errno.h>
 
 /* An epoch from DRAM, of which nothing is fetched again, comes after a while: what had to leave
  * DRAM while the disk was busy is fetched once more. */

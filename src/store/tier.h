@@ -123,8 +123,8 @@ void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes);
 /* Slots that are not lent. */
 uint32_t fb_tier_free(struct fb_tier *tier);
 
-/* Of these, those that it could lend, as far as anybody knows: not what the file system had no space
- * for when it was asked last. */
+/* Of these, those that it could lend, as far as anybody knows: not what the file system had no
+ * space for when it was asked last. */
 uint32_t fb_tier_room(struct fb_tier *tier);
 
 /* Whether take() could lend a slot now (it may still say BUSY; and FULL, when nobody knew before
