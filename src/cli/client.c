@@ -32,6 +32,16 @@ int cli_path_meant(const char *text, char **ret_path)
     return 0;
 }
 
+char *cli_path_in_bucket(const char *text)
+{
+    FB_AUTO_FREE char *path = NULL;
+
+    if (fb_path_absolute(text, &path) != 0)
+        return NULL;
+    fb_path_tidy(path);
+    return cli_preload_point(path);
+}
+
 #define CONNECT_RETRY_NS (20 * FB_NS_PER_MS)
 
 /* A full backlog is no daemon less: it is tried again. */

@@ -21,6 +21,10 @@
  * else as it is written, but absolute. */
 FB_MUST_CHECK int cli_path_meant(const char *text, char **ret_path);
 
+/* Where the bucket's mount has what a program under `forebay run` sees at `text`, and this command
+ * does not; NULL: it names something else. */
+char *cli_path_in_bucket(const char *text);
+
 /* Sends the request to the daemon at `socket` and waits for its reply. *ret_fd, when asked for, is
  * the connection: the daemon closes it when it ends. -ENOENT: nobody listens there; -ETIMEDOUT;
  * -EPIPE: it ended meanwhile. */

@@ -13,8 +13,12 @@
 /* A symbolic link below a mount is meant itself; one that leads to a mount is followed. */
 static int find_path(const char *text, char **ret_path)
 {
-    int rc = fb_path_canonical_parent(text, ret_path);
+    int rc;
 
+    *ret_path = cli_path_in_bucket(text);
+    if (*ret_path)
+        return 0;
+    rc = fb_path_canonical_parent(text, ret_path);
     if (rc || fb_mountinfo_is_below_forebay(*ret_path))
         return rc;
     free(fb_steal(*ret_path));

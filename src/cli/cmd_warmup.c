@@ -234,12 +234,31 @@ static void print_result(const struct warmup *w)
                w->files, w->bytes, w->cached, w->fetched, w->failed);
         return;
     }
-    printf("%" PRIu64 " files, %s of %s cached (%.1f%%), %s fetched\n", w->files,
-           fb_format_size(cached, w->cached), fb_format_size(all, w->bytes),
+    printf("%" PRIu64 " file%s, %s of %s cached (%.1f%%), %s fetched\n", w->files,
+           w->files == 1 ? "" : "s", fb_format_size(cached, w->cached),
+           fb_format_size(all, w->bytes),
            w->bytes ? 100 * (double)w->cached / (double)w->bytes : 100.0,
            fb_format_size(fetched, w->fetched));
     if (!w->options.check && w->cached < w->bytes && w->failed == 0)
-        puts("not all of it stays: the cache is too small, or a policy keeps it out");
+        puts("not all of it stays: the cache is too small, its disk is full, or a policy keeps it "
+             "out");
+}
+
+static int walk_and_send(struct warmup *w, struct fb_error *err)
+{
+    int rc = walk(w, false, err);
+
+    return rc ? rc : send_batch(w, err);
+}
+
+/* What was there when its batch was over may have made room for what came later. */
+static int look_again(struct warmup *w, struct fb_error *err)
+{
+    struct warmup again = {.options = {.check = true}, .path = w->path, .batch = w->batch};
+    int rc = walk_and_send(&again, err);
+
+    w->cached = again.cached;
+    return rc;
 }
 
 static int warm(struct warmup *w)
@@ -249,11 +268,11 @@ static int warm(struct warmup *w)
 
     w->begun_ns = fb_now_ns();
     if (rc == 0)
-        rc = walk(w, false, &error);
-    if (rc == 0)
-        rc = send_batch(w, &error);
+        rc = walk_and_send(w, &error);
     if (rc == 0)
         show(w, true);
+    if (rc == 0 && w->fetched > 0)
+        rc = look_again(w, &error);
     if (rc)
         return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
     print_result(w);
@@ -277,7 +296,8 @@ static int run(int argc, char **argv)
                                &error);
     if (rc || positional != 1)
         return cli_usage(&cli_warmup, "%s", rc ? error.text : "write one path");
-    rc = fb_path_canonical(argv[1], &path);
+    path = cli_path_in_bucket(argv[1]);
+    rc = path ? 0 : fb_path_canonical(argv[1], &path);
     if (rc)
         return cli_fail(CLI_FAILED, "'%s': %s", argv[1], fb_strerror(rc));
     w.path = path;
