@@ -315,7 +315,8 @@ struct fb_read {
     uint8_t door;
     /* Not NULL: the calling thread may wait for a medium, quicker for one read at a time. */
     struct fb_meanwhile *meanwhile;
-    bool steady; /* nobody is about to use it: what is fetched ahead of it displaces nothing */
+    bool steady; /* nobody is about to use it: what is fetched ahead of it displaces nothing, and it
+                  * does not count as a read */
     bool early;  /* nobody asked yet: it counts as a read once fb_read_wanted() says so */
     bool park;   /* with early: what finds no room waits a while in its buffer */
     _Atomic bool

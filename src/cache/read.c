@@ -76,7 +76,9 @@ static void answer(struct fb_read *read)
     read->result = 0;
     read->bytes = 0;
     for (unsigned i = 0; i < read->piece_count; i++) {
-        if (!read->early)
+        /* Who warms is no reader: a directory that was walked once by name would pass for one that
+         * is read in order, of which nothing need be kept. */
+        if (!read->early && !read->steady)
             note_access(&read->pieces[i]);
         if (read->pieces[i].result < 0 && read->result == 0)
             read->result = read->pieces[i].result;

@@ -1,5 +1,6 @@
 /*
- * Warming: what of a file is not in any tier is read, as if a program had asked for it.
+ * Warming: what of a file is not in any tier is read, as if a program had asked for it, but for the
+ * access record: the brain is told of what programs do.
  */
 #include <errno.h>
 #include <sys/stat.h>
