@@ -199,6 +199,8 @@ static void print_tier(FILE *out, const json_t *tier)
             (int)(strlen(text(tier, "name")) < 8 ? 8 - strlen(text(tier, "name")) : 0), "", bar,
             fb_format_size(used_text, used), fb_format_size(budget_text, budget),
             format_count(items, number(tier, "items")), format_count(hits, number(tier, "hits")));
+    if (json_is_true(json_object_get(tier, "disk_full")))
+        fputs("           its disk has no room for more (see --free-space-ratio)\n", out);
 }
 
 static void print_disk(FILE *out, const json_t *disk)

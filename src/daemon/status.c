@@ -28,6 +28,7 @@ static const struct fb_status_field fields[] = {
     {"tiers[].budget_bytes, used_bytes, live_bytes",
      "room; taken by segments' records; of these, still wanted"},
     {"tiers[].items, segments, slots", "items held; segments in use; segments there is room for"},
+    {"tiers[].disk_full", "the disk has no room for more, but for the share of --free-space-ratio"},
     {"tiers[].hits, hit_bytes", "reads answered from this tier"},
     {"disks[].dir, sequential_bytes_per_second, random_bytes_per_second",
      "how fast the disk of a cache directory reads, where it was measured"},
@@ -134,6 +135,7 @@ static json_t *tier_json(const struct fb_status *s, unsigned no)
     set(tier, "items", count(stats.items));
     set(tier, "segments", count(stats.segments));
     set(tier, "slots", count(stats.slots));
+    set(tier, "disk_full", json_boolean(stats.is_short));
     set(tier, "hits", count(hits.reads));
     set(tier, "hit_bytes", count(hits.bytes));
     return tier;

@@ -441,6 +441,7 @@ void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_s
     struct fb_store_tier *t = &store->tiers[tier];
     struct fb_tier_stats s = {.name = fb_tier_name(t->tier),
                               .slots = t->slots,
+                              .is_short = fb_tier_is_short(t->tier),
                               .budget_bytes = t->slots * t->segment_bytes};
 
     fb_mutex_lock(&t->lock);

@@ -354,6 +354,7 @@ struct fb_tier_stats {
     uint32_t segments; /* taken */
     uint32_t slots;
     uint64_t items;
+    bool is_short; /* its disk has no room for more */
 };
 
 void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_stats *ret_stats);

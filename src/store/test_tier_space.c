@@ -129,8 +129,10 @@ static void test_floor(void **state)
     slots[0] = fill_one(f, 0);
     slots[1] = fill_one(f, 1);
     assert_int_equal(fb_tier_excess(f->tier), 0);
+    assert_false(fb_tier_is_short(f->tier));
     for (unsigned i = 0; i < 3; i++)
         assert_int_equal(fb_tier_take(f->tier, &slot, &memory), FB_TIER_FULL);
+    assert_true(fb_tier_is_short(f->tier));
     assert_false(fb_tier_has_room(f->tier));
     assert_int_equal(disk_bytes(f), 2 * SEGMENT);
     /* Space that the cache has already is not asked of the file system again. */

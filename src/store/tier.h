@@ -131,6 +131,9 @@ uint32_t fb_tier_room(struct fb_tier *tier);
  * that the file system is full). */
 bool fb_tier_has_room(struct fb_tier *tier);
 
+/* Whether the budget is more than a file system had room for when it was asked last. */
+bool fb_tier_is_short(struct fb_tier *tier);
+
 /* Whether take() says BUSY now, however many slots are free: emptying one is of no use yet. */
 bool fb_tier_busy(struct fb_tier *tier);
 

@@ -41,7 +41,8 @@ struct fb_stripe {
     uint32_t held; /* slots OLD and TAKEN */
     uint32_t bare_count;
     int64_t full_until_ns;
-    bool is_full; /* the file system was found full the last time it was asked */
+    bool is_full; /* the file system gave no more when it was asked last */
+    bool told;    /* the log says so */
     bool stuck;   /* as fb_tier_excess() has seen it last */
     bool keeps;   /* the file system does not take space back */
 };

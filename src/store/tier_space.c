@@ -115,20 +115,28 @@ static uint32_t pop_bare(struct fb_tier *t, unsigned stripe)
 /* Space for a slot that was popped bare; what it cannot have is put back. */
 static int give_space(struct fb_tier *t, uint32_t slot)
 {
-    unsigned stripe = slot % t->stripe_count;
+    unsigned no = slot % t->stripe_count;
+    struct fb_stripe *stripe = &t->stripes[no];
+    bool tell;
     int r;
 
-    r = fb_tier_files_gone(t, stripe) ? -ENOENT : fb_tier_files_allocate(t, slot);
+    r = fb_tier_files_gone(t, no) ? -ENOENT : fb_tier_files_allocate(t, slot);
     fb_mutex_lock(&t->lock);
     t->slot[slot].has_space = r == 0;
-    t->stripes[stripe].is_full = r != 0;
+    stripe->is_full = r == FB_TIER_FULL;
     if (r != 0) {
         unpop(t, slot);
-        t->stripes[stripe].full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
+        stripe->full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
     }
+    tell = stripe->is_full && !stripe->told;
+    stripe->told |= tell;
     fb_mutex_unlock(&t->lock);
+    if (tell)
+        fb_log_warn("%s: the disk has no room for more, but for the share of free-space-ratio; the "
+                    "%s tier grows when it has",
+                    t->files->file[no].dir.path, t->ops->name);
     if (r < 0) {
-        fb_tier_break(t, t->files->file[stripe].dir.path, r);
+        fb_tier_break(t, t->files->file[no].dir.path, r);
         r = FB_TIER_FULL;
     }
     return r;
@@ -260,6 +268,17 @@ static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
             return true;
     }
     return false;
+}
+
+bool fb_tier_is_short(struct fb_tier *tier)
+{
+    bool is_short = false;
+
+    fb_mutex_lock(&tier->lock);
+    for (unsigned i = 0; i < tier->stripe_count; i++)
+        is_short = is_short || tier->stripes[i].is_full;
+    fb_mutex_unlock(&tier->lock);
+    return is_short;
 }
 
 uint32_t fb_tier_free(struct fb_tier *tier)
