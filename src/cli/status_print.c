@@ -91,6 +91,9 @@ static void print_head(FILE *out, const json_t *daemon)
         fprintf(out, "\n  metrics  http://");
         cli_print_text(out, text(daemon, "metrics_address"));
         fputs("/metrics", out);
+    } else if (json_is_string(json_object_get(daemon, "metrics_error"))) {
+        fprintf(out, "\n  metrics  none: ");
+        cli_print_text(out, text(daemon, "metrics_error"));
     }
     fputc('\n', out);
 }
@@ -161,6 +164,7 @@ static void print_line(FILE *out, const char *label, const char *n, const char *
 
 static void print_reads(FILE *out, const json_t *d)
 {
+    const json_t *counters = json_object_get(d, "counters");
     char n[NUMBER_SIZE];
     char bytes[FB_UNITS_TEXT_MAX];
     char share[RATIO_SIZE];
@@ -173,9 +177,10 @@ static void print_reads(FILE *out, const json_t *d)
                format_ratio(byte_share, d, "byte_hit_ratio"));
     fprintf(out, "  %-8s %14s %8s\n", "misses", format_count(n, number(d, "misses")),
             fb_format_size(bytes, number(d, "miss_bytes")));
-    fprintf(out, "  %-8s %14s requests %8s read\n", "source",
-            format_count(n, number(json_object_get(d, "counters"), "source_requests")),
+    fprintf(out, "  %-8s %14s requests %8s read, ", "source",
+            format_count(n, number(counters, "source_requests")),
             fb_format_size(bytes, number(d, "source_read_bytes")));
+    fprintf(out, "%s looks at attributes\n", format_count(n, number(counters, "source_stats")));
 }
 
 static void print_tier(FILE *out, const json_t *tier)

@@ -96,6 +96,7 @@ struct fb_status fb_daemon_status(const struct fb_daemon *daemon)
         .config = daemon->options->config,
         .started_ns = daemon->started_ns,
         .metrics_where = http ? fb_http_where(http) : NULL,
+        .metrics_error = daemon->metrics_error.text[0] ? daemon->metrics_error.text : NULL,
     };
 }
 
@@ -298,15 +299,15 @@ static int start_shares(struct fb_daemon *d, struct fb_error *err)
 static void start_metrics(struct fb_daemon *d)
 {
     struct fb_http_address address;
-    struct fb_error error = {""};
+    struct fb_error *err = &d->metrics_error;
     struct fb_http *http = NULL;
-    int rc = fb_http_parse(d->options->config->metrics, &address, &error);
+    int rc = fb_http_parse(d->options->config->metrics, &address, err);
 
     if (rc == 0 && !address.off)
-        rc = fb_http_start(&address, render_metrics, d, &http, &error);
+        rc = fb_http_start(&address, render_metrics, d, &http, err);
     atomic_store(&d->http, http);
     if (rc)
-        fb_log_warn("%s; the daemon works without them", error.text);
+        fb_log_warn("%s; the daemon works without them", err->text);
     else if (http)
         fb_log_info("metrics at http://%s/metrics", fb_http_where(http));
 }

@@ -21,8 +21,9 @@ struct fb_daemon {
     struct fb_control *control;
     struct fb_cache *cache;
     struct fb_mounts *mounts;
-    struct fb_local *local;      /* NULL: it could not be started, */
-    struct fb_error local_error; /* for this reason */
+    struct fb_local *local;        /* NULL: it could not be started, */
+    struct fb_error local_error;   /* for this reason */
+    struct fb_error metrics_error; /* why there are none; before the first request is answered */
     char *client_socket;
     char *mounts_dir;               /* of private mounts; NULL before the home is claimed */
     struct fb_shares *shares;       /* NULL without `local` */

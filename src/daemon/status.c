@@ -17,6 +17,7 @@ static const struct fb_status_field fields[] = {
     {"cache_dir", "the directories of the cache"},
     {"memory_bytes", "the budget of --memory"},
     {"metrics_address", "where /metrics is served, or null"},
+    {"metrics_error", "why it is not, where --metrics asks for it, or null"},
     {"settings.*", "the daemon's settings, as a flag would take them"},
     {"reads, read_bytes", "what programs asked for, beyond the kernel's page cache"},
     {"hits, hit_bytes", "of these, answered from the cache"},
@@ -271,6 +272,8 @@ json_t *fb_status_json(const struct fb_status *status)
     set(object, "memory_bytes", count(status->config->memory_bytes));
     set(object, "metrics_address",
         status->metrics_where ? json_string(status->metrics_where) : json_null());
+    set(object, "metrics_error",
+        status->metrics_error ? json_string(status->metrics_error) : json_null());
     set(object, "settings", settings_json(status->config));
     add_ratios(object, status->cache);
     for (unsigned i = 0; i < fb_store_tiers(store); i++)

@@ -34,6 +34,7 @@ struct fb_status {
     const struct fb_config *config;
     int64_t started_ns;
     const char *metrics_where; /* NULL: not served */
+    const char *metrics_error; /* the reason, where they should be */
 };
 
 /* What a member of the JSON object means: for --help and the manual page. */
