@@ -172,8 +172,10 @@ static int make_home(const char *home, struct fb_error *err)
     int rc = fb_path_mkdirs(home, 0700);
 
     if (rc)
-        return fb_error_set(err, rc, "cannot make the cache directory %s: %s", home,
-                            fb_strerror(rc));
+        return fb_error_set(err, rc,
+                            "cannot make the cache directory %s: %s; another is "
+                            "chosen with --cache-dir",
+                            home, fb_strerror(rc));
     fd = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0)
         return fb_error_set(err, -errno, "%s: %s", home, fb_strerror(errno));

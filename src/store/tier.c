@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/units.h"
 #include "proto/layout.h"
 #include "store/tier_files.h"
 #include "store/tier_priv.h"
@@ -47,12 +48,16 @@ static int check(const struct fb_tier_config *c, bool persistent, struct fb_erro
         return fb_error_set(err, -EINVAL, "the %s tier takes 1 to %d directories, not %u", name,
                             FB_TIER_DIRS_MAX, c->dir_count);
     slots = slots_of(c, persistent);
-    if (slots < fb_max_u64(persistent ? c->dir_count : 1, 1))
-        return fb_error_set(
-            err, -EINVAL,
-            "the %s tier is too small: its budget of %llu bytes holds no segment of "
-            "%llu bytes in each directory",
-            name, (unsigned long long)c->budget_bytes, (unsigned long long)c->segment_bytes);
+    if (slots < fb_max_u64(persistent ? c->dir_count : 1, 1)) {
+        char budget[FB_UNITS_TEXT_MAX], segment[FB_UNITS_TEXT_MAX];
+
+        return fb_error_set(err, -EINVAL,
+                            "the %s tier is too small: %s hold no segment of %s%s; write more, or "
+                            "0 for none",
+                            name, fb_format_size(budget, c->budget_bytes),
+                            fb_format_size(segment, c->segment_bytes),
+                            c->dir_count > 1 ? " in each directory" : "");
+    }
     if (slots > FB_SEGMENT_MAX)
         return fb_error_set(err, -EINVAL, "the %s tier has too many segments: make them larger",
                             name);
