@@ -13,8 +13,9 @@
 #define WIDTH 100
 
 static const char overview_about[] =
-    "Forebay keeps GPUs fed from slow storage: a directory on any file system becomes fast through "
-    "a cache in memory and on disk, for everybody behind a mount, or for one program without.";
+    "Forebay keeps GPUs fed from slow storage: a directory on any file system, or an S3 bucket, "
+    "becomes fast through a cache in memory and on disk, behind a mount, or for one program "
+    "without.";
 
 static const char overview_example[] = "  forebay mount /nfs/imagenet /data\n"
                                        "  forebay status\n"
@@ -97,8 +98,8 @@ static void print_flags(FILE *out, const struct cli_command *command)
 
 void cli_print_help(const struct cli_command *command, FILE *out)
 {
-    fprintf(out, "Usage: forebay %s %s\n\n%s.\n\n", command->name, command->synopsis,
-            command->summary);
+    fprintf(out, "Usage: forebay %s%s%s\n\n%s.\n\n", command->name, *command->synopsis ? " " : "",
+            command->synopsis, command->summary);
     print_wrapped(out, command->about);
     fprintf(out, "\nExample:\n%s", command->example);
     if (command->table) {

@@ -121,19 +121,24 @@ static int run(int argc, char **argv)
 const struct cli_command cli_mount = {
     .name = "mount",
     .synopsis = "SOURCE MOUNTPOINT [FLAG]...",
-    .summary = "Show a slow directory through the cache",
+    .summary = "Show a slow directory or a bucket through the cache",
     .about =
-        "Mounts SOURCE, a directory on any file system, on MOUNTPOINT, a directory; what is in it "
-        "is hidden while it is mounted on. What is read there is fetched once and kept in memory "
-        "and on disk. The daemon starts in the background when none runs for the cache directory, "
-        "and ends with its last mount; the command returns when the mount is live.\n"
+        "Mounts SOURCE, a directory on any file system or a bucket, s3://BUCKET/PREFIX, on "
+        "MOUNTPOINT, a directory; what is in it is hidden while it is mounted on. What is read "
+        "there is fetched once and kept in memory and on disk. The daemon starts in the background "
+        "when none runs for the cache directory, and ends with its last mount; the command returns "
+        "when the mount is live.\n"
+        "\n"
+        "Only the user who mounts can use the mount, even when that is root; --allow-other lets "
+        "others in. Keys for a bucket are found where AWS tools find them.\n"
         "\n"
         "Flags may also be written as in fstab: -o allow_other,metadata_ttl=5m. Every flag is also "
         "a variable (--cache-dir: FOREBAY_CACHE_DIR) and a key of the file given with --config; a "
         "flag wins over a variable, a variable over the file.",
     .example = "  forebay mount /nfs/imagenet /data --memory 16G --cache-dir /nvme/forebay\n"
                "  python train.py --data /data\n"
-               "  forebay umount /data\n",
+               "  forebay umount /data\n"
+               "  forebay mount s3://datasets/imagenet /data --region eu-west-1\n",
     .table = fb_config_table,
     .run = run,
 };

@@ -47,8 +47,9 @@ const struct cli_command cli_serve = {
     .about =
         "For systemd and containers. The INI file has the settings below, one `name = value` a "
         "line, and a section [mount NAME] for each mount with source, mountpoint and any of the "
-        "settings of a mount. SIGTERM unmounts all and ends, SIGHUP opens the log anew. Further "
-        "mounts may join with `forebay mount` and the same --cache-dir.",
+        "settings of a mount. It logs to standard error, unless --log-file names a file. SIGTERM "
+        "unmounts all and ends, SIGHUP opens the log anew. Further mounts may join with `forebay "
+        "mount` and the same --cache-dir.",
     .example = "  # /etc/forebay.conf\n"
                "  memory = 16G\n"
                "  cache-dir = /nvme/forebay\n"

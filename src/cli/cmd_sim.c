@@ -354,7 +354,7 @@ static void more(FILE *out)
 const struct cli_command cli_sim = {
     .name = "sim",
     .synopsis = "TRACE [--policy NAME,...] [--size SIZE,...] [flags]",
-    .summary = "replay a trace through caches of any policy and size",
+    .summary = "Replay a trace through caches of any policy and size",
     .about =
         "What would a cache do for you? This reads a trace of requests, replays it through caches "
         "of every policy and size you name, all at once, and says how many requests, and how many "
