@@ -345,6 +345,26 @@ static int try_value(const char *key, const char *value, struct fb_error *err)
     return rc;
 }
 
+/* Two mounts of one name would be one, and the first lost without a word. */
+static int refuse_second(const struct fb_list *pairs, const char *section, const char *key,
+                         struct fb_error *err)
+{
+    const struct fb_list *it;
+    const struct fb_list *tmp;
+
+    if (strcmp(key, "source") != 0 && strcmp(key, "mountpoint") != 0)
+        return 0;
+    FB_LIST_FOREACH (it, tmp, pairs) {
+        const struct pair *p = FB_LIST_ENTRY(it, struct pair, link);
+
+        if (strcmp(p->section, section) == 0 && strcmp(p->key, key) == 0)
+            return fb_error_set(err, -EINVAL,
+                                "[%s] has a %s already; each mount has a name of its own", section,
+                                key);
+    }
+    return 0;
+}
+
 static int take_pair(void *arg, const char *section, const char *key, const char *value,
                      struct fb_error *err)
 {
@@ -355,6 +375,8 @@ static int take_pair(void *arg, const char *section, const char *key, const char
     if (!section_mount_name(section))
         return fb_error_set(err, -EINVAL, "[%s]: no such section; write [mount NAME]", section);
     rc = try_value(key, value, err);
+    if (rc == 0)
+        rc = refuse_second(pairs, section, key, err);
     if (rc)
         return rc;
     p = fb_alloc(sizeof *p);

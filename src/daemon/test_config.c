@@ -342,6 +342,8 @@ static void test_section_errors(void **state)
     expect_section_error("[mount a]\nmemory = 1G\n", ":2:");
     expect_section_error("[mount a]\nmetadata-ttl = soon\n", "a duration");
     expect_section_error("[mount a]\nsource =\n", "empty");
+    expect_section_error("[mount a]\nsource = /a\nmountpoint = /b\n[mount a]\nsource = /c\n",
+                         ":5: [mount a] has a source already");
 }
 
 static void test_too_many_sections(void **state)
