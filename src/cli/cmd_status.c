@@ -175,7 +175,7 @@ static void print(const json_t *daemons, bool json)
         return;
     }
     if (json_array_size(daemons) == 0)
-        puts("no daemon runs");
+        puts("no daemon of this user runs");
     json_array_foreach(daemons, i, daemon)
     {
         if (i)

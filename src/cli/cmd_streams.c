@@ -291,7 +291,7 @@ static int show_once(const char *filter, const struct options *options, struct f
     int rc = roots && plans && models ? ask_all(roots, plans, models, &daemons, err) : -ENOMEM;
 
     if (rc == 0 && daemons == 0)
-        rc = fb_error_set(err, -ENOENT, "no daemon runs");
+        rc = fb_error_set(err, -ENOENT, "no daemon of this user runs");
     if (rc == 0) {
         if (options->watch && isatty(STDOUT_FILENO))
             fputs("\033[H\033[J", stdout);
