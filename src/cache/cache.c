@@ -164,7 +164,8 @@ static int choose_log(struct fb_cache *cache, struct fb_error *err)
 {
     struct fb_cache_config *c = &cache->config;
     bool slow = false;
-    int rc = fb_engine_create(c->engine, 0, ENGINE_DEPTH, &cache->engine);
+    unsigned lanes = (unsigned)fb_max_u64(1, c->cache_dir_count);
+    int rc = fb_engine_create(c->engine, 0, ENGINE_DEPTH, lanes, &cache->engine);
 
     if (rc < 0)
         return fb_error_set(err, rc, "cannot start the I/O engine: %s", fb_strerror(rc));

@@ -20,25 +20,28 @@ static int start(struct fb_engine *e, const struct fb_engine_ops *ops)
 }
 
 /* One keeps two processors busy where items are small: it submits, verifies and copies. */
-static unsigned rings_of(unsigned wanted, unsigned depth)
+static unsigned rings_of(unsigned wanted, unsigned depth, unsigned lanes)
 {
     uint64_t rings = wanted ? wanted : fb_cpu_count() / CPUS_A_RING;
 
-    return (unsigned)fb_max_u64(1, fb_min_u64(rings, fb_min_u64(depth, FB_ENGINE_RINGS_MAX)));
+    return (unsigned)fb_max_u64(lanes, fb_min_u64(rings, fb_min_u64(depth, FB_ENGINE_RINGS_MAX)));
 }
 
-int fb_engine_create(enum fb_engine_kind kind, unsigned rings, unsigned depth,
+int fb_engine_create(enum fb_engine_kind kind, unsigned rings, unsigned depth, unsigned lanes,
                      struct fb_engine **ret_engine)
 {
     struct fb_engine *e = fb_alloc(sizeof *e);
     int r = 0;
 
+    FB_ASSERT(lanes > 0 && lanes <= FB_ENGINE_LANES_MAX);
     if (!e)
         return -ENOMEM;
-    e->depth = (unsigned)fb_min_u64(fb_max_u64(depth, 1), FB_ENGINE_DEPTH_MAX);
-    e->rings = rings_of(rings, e->depth);
+    e->depth = (unsigned)fb_min_u64(fb_max_u64(depth, lanes), FB_ENGINE_DEPTH_MAX);
+    e->rings = rings_of(rings, e->depth, lanes);
+    e->lanes = lanes;
     fb_mutex_init(&e->lock, FB_RANK_URING);
-    fb_list_init(&e->queue);
+    for (unsigned i = 0; i < lanes; i++)
+        fb_list_init(&e->queue[i]);
     if (kind != FB_ENGINE_THREADS) {
         r = start(e, &fb_engine_uring);
         if (r < 0 && kind == FB_ENGINE_AUTO)
@@ -64,7 +67,7 @@ void fb_engine_destroy(struct fb_engine *engine)
     engine->stopping = true;
     fb_mutex_unlock(&engine->lock);
     engine->ops->stop(engine);
-    FB_ASSERT(engine->outstanding == 0 && fb_list_empty(&engine->queue));
+    FB_ASSERT(engine->outstanding == 0);
     fb_mutex_destroy(&engine->lock);
     free(engine);
 }
@@ -84,19 +87,51 @@ void fb_engine_submit(struct fb_engine *engine, struct fb_io *const *ios, unsign
     for (unsigned i = 0; i < count; i++) {
         struct fb_io *io = ios[i];
 
-        FB_ASSERT(io->length <= INT32_MAX);
+        FB_ASSERT(io->length <= INT32_MAX && io->lane < engine->lanes);
         io->moved = 0;
         io->retries = 0;
         io->result = 0;
         if (engine->observer && io->op != FB_IO_READ)
             engine->observer(engine->observer_arg, io, false);
-        fb_list_push_back(&engine->queue, &io->link);
+        fb_list_push_back(&engine->queue[io->lane], &io->link);
     }
     engine->outstanding += count;
     wake = engine->ops->queued(engine);
     fb_mutex_unlock(&engine->lock);
     if (wake)
         engine->ops->wake(engine);
+}
+
+bool fb_engine_serves(const struct fb_engine *engine, unsigned server, unsigned lane)
+{
+    bool enough = engine->servers >= engine->lanes;
+
+    return engine->stopping ||
+           (enough ? server % engine->lanes == lane : lane % engine->servers == server);
+}
+
+struct fb_io *fb_engine_next(struct fb_engine *engine, unsigned server)
+{
+    for (unsigned i = 0; i < engine->lanes; i++) {
+        unsigned lane = (engine->turn + i) % engine->lanes;
+        struct fb_io *io = FB_LIST_ENTRY(engine->queue[lane].next, struct fb_io, link);
+
+        if (fb_list_empty(&engine->queue[lane]) || !fb_engine_serves(engine, server, lane))
+            continue;
+        fb_list_remove(&io->link);
+        engine->turn = lane + 1;
+        return io;
+    }
+    return NULL;
+}
+
+bool fb_engine_ready(const struct fb_engine *engine, unsigned server)
+{
+    bool ready = false;
+
+    for (unsigned lane = 0; lane < engine->lanes && !ready; lane++)
+        ready = !fb_list_empty(&engine->queue[lane]) && fb_engine_serves(engine, server, lane);
+    return ready;
 }
 
 void fb_engine_observe(struct fb_engine *engine, fb_engine_observer *observer, void *arg)

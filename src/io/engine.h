@@ -6,6 +6,11 @@
  * a time. It may submit, but must not wait for another io: what is in a ring moves no further while
  * the ring's thread is away. At most `depth` operations are in the kernel; more wait in a queue,
  * first in, first out.
+ *
+ * A disk that hangs keeps what it was given for as long as it hangs, and the thread that gives it
+ * more than its file system takes at a time. So each disk has a lane of its own: a queue, and rings
+ * (or threads) that serve no other. What is asked of the other disks goes on meanwhile.
+ *
  * Containers often forbid io_uring: then the same interface runs on a small pool of threads with
  * pread and pwrite.
  *
@@ -33,6 +38,7 @@ struct fb_io {
     void *data;
     uint64_t offset;
     uint32_t length;
+    unsigned lane;  /* below the engine's number of them */
     int32_t result; /* bytes or negative errno. A short WRITE is carried on by the engine, a READ is
                      * short only at the end of the file; EINTR and EAGAIN are retried */
     void (*done)(struct fb_io *io);
@@ -51,12 +57,14 @@ enum fb_engine_kind {
 
 struct fb_engine;
 
-#define FB_ENGINE_RINGS_MAX 4u
+#define FB_ENGINE_RINGS_MAX 4u /* where one lane or a few need no more */
+#define FB_ENGINE_LANES_MAX 16u
 
 /* FB_ENGINE_URING fails with the kernel's errno where it is not to be had; AUTO falls back. So many
- * rings, each with a thread; 0: as many as this machine has use for. */
+ * rings, each with a thread, and one a lane at least; 0: as many as this machine has use for.
+ * `lanes`: from 1 on. */
 FB_MUST_CHECK int fb_engine_create(enum fb_engine_kind kind, unsigned rings, unsigned depth,
-                                   struct fb_engine **ret_engine);
+                                   unsigned lanes, struct fb_engine **ret_engine);
 /* Waits for what is under way, and for what its done() submit. */
 void fb_engine_destroy(struct fb_engine *engine);
 

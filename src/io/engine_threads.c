@@ -1,6 +1,7 @@
 /*
  * The engine where io_uring is refused: a few threads that take one io after the other and finish
- * it with pread, pwrite or fdatasync. `depth` is not needed: at most THREADS ios are in the kernel.
+ * it with pread, pwrite or fdatasync. `depth` is not needed: at most one io a thread is in the
+ * kernel. They are shared out among the lanes, LANE_THREADS to each at least.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,13 +12,20 @@
 #include "core/thread.h"
 #include "io/engine_priv.h"
 
-#define THREADS 4
+#define THREADS      4u
+#define LANE_THREADS 2u
+#define THREADS_MAX  (LANE_THREADS * FB_ENGINE_LANES_MAX)
 
 struct threads {
     struct fb_cond work;
     unsigned started;
     unsigned idle;
-    pthread_t thread[THREADS];
+
+    struct one {
+        struct fb_engine *engine;
+        unsigned no;
+        pthread_t thread;
+    } all[THREADS_MAX];
 };
 
 static int64_t issue(const struct fb_io *io)
@@ -41,30 +49,29 @@ static int64_t issue(const struct fb_io *io)
     return n < 0 ? -errno : n;
 }
 
-static struct fb_io *next(struct fb_engine *e, struct threads *t) FB_REQUIRES(&e->lock)
+static struct fb_io *next(struct fb_engine *e, struct threads *t, unsigned no) FB_REQUIRES(&e->lock)
 {
     struct fb_io *io;
 
-    while (fb_list_empty(&e->queue)) {
+    while (!(io = fb_engine_next(e, no))) {
         if (e->stopping && e->outstanding == 0)
             return NULL;
         t->idle++;
         fb_cond_wait(&t->work, &e->lock, FB_NEVER_NS);
         t->idle--;
     }
-    io = FB_LIST_ENTRY(e->queue.next, struct fb_io, link);
-    fb_list_remove(&io->link);
     return io;
 }
 
 static void *run(void *arg)
 {
-    struct fb_engine *e = arg;
+    const struct one *one = arg;
+    struct fb_engine *e = one->engine;
     struct threads *t = e->state;
     struct fb_io *io;
 
     fb_mutex_lock(&e->lock);
-    while ((io = next(e, t))) {
+    while ((io = next(e, t, one->no))) {
         fb_mutex_unlock(&e->lock);
         while (!fb_engine_advance(io, issue(io)))
             ;
@@ -88,7 +95,7 @@ static void threads_stop(struct fb_engine *e)
     fb_cond_broadcast(&t->work);
     fb_mutex_unlock(&e->lock);
     for (unsigned i = 0; i < t->started; i++)
-        pthread_join(t->thread[i], NULL);
+        pthread_join(t->all[i].thread, NULL);
     fb_cond_destroy(&t->work);
     free(t);
 }
@@ -96,17 +103,24 @@ static void threads_stop(struct fb_engine *e)
 static int threads_start(struct fb_engine *e)
 {
     struct threads *t = fb_alloc(sizeof *t);
+    unsigned wanted = (unsigned)fb_max_u64(THREADS, (uint64_t)LANE_THREADS * e->lanes);
     int r = 0;
 
     if (!t)
         return -ENOMEM;
     fb_cond_init(&t->work);
     e->state = t;
-    while (t->started < THREADS) {
-        r = fb_thread_start(&t->thread[t->started], "fb-io", run, e);
+    while (t->started < wanted) {
+        struct one *one = &t->all[t->started];
+
+        *one = (struct one){.engine = e, .no = t->started};
+        r = fb_thread_start(&one->thread, "fb-io", run, one);
         if (r < 0)
             break;
         t->started++;
+        fb_mutex_lock(&e->lock);
+        e->servers = t->started;
+        fb_mutex_unlock(&e->lock);
     }
     if (t->started > 0)
         return 0;

@@ -1,18 +1,20 @@
 /*
- * The io_uring engine: a few rings, one queue. One thread owns a ring; it alone submits and reaps.
+ * The io_uring engine: a few rings, each of one lane. One thread owns a ring; it alone submits and
+ * reaps.
  *
- * Submitters append to the queue under the lock and, when a ring's thread sleeps, wake that through
- * an eventfd that the ring itself reads. A thread then goes round:
+ * Submitters append to the lane's queue under the lock and, when a ring's thread sleeps, wake that
+ * through an eventfd that the ring itself reads. A thread then goes round:
  *
  *     peek completions ── lock: count them, observe, fill free places from the queue ── unlock
  *         ── submit ── done() of each ── and again; when nothing is finished: submit and wait, in
  *         one call
  *
  * so under load one system call carries a batch of submissions and of completions. A ring takes no
- * more than its share of `depth`, nothing while another sleeps and it has done() to call, and who
- * leaves something in the queue wakes another: so done() of many ios, which verify and copy, are
- * spread over the rings. One ring is enough for two processors; on 16, one brought items of 100 KiB
- * from a disk to DRAM at 2.7 GB/s, where four brought 3.0 and the disk gave 3.6 to 3.9 in sequence.
+ * more than its share of `depth`, nothing while another of its lane sleeps and it has done() to
+ * call, and who leaves something in the queue wakes another: so done() of many ios, which verify
+ * and copy, are spread over the rings. One ring is enough for two processors; on 16, one brought
+ * items of 100 KiB from a disk to DRAM at 2.7 GB/s, where four brought 3.0 and the disk gave 3.6 to
+ * 3.9 in sequence.
  *
  * Why no other thread submits: the kernel finishes a request in the context of the thread that
  * submitted it, by a signal-like interruption. That makes that thread's later blocking calls fail
@@ -22,7 +24,11 @@
  * all.
  *
  * The completion queue cannot overflow: it has room for a ring's share and the read of the eventfd.
+ *
+ * Why lanes do not share a ring: to submit takes for ever where a file system waits although
+ * io_uring asks it not to, as FUSE does when nobody answers a dozen requests that it has sent.
  */
+#include <assert.h>
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
@@ -41,6 +47,7 @@
 
 struct uring {
     struct fb_engine *engine;
+    unsigned no;
     struct io_uring ring;
     pthread_t thread;
     int wake_fd;
@@ -59,8 +66,10 @@ struct rings {
     unsigned share; /* of the depth, that a ring takes */
     unsigned count; /* that have not ended, under the lock */
     unsigned next;  /* looked at first when one is to be woken, under the lock */
-    struct uring *all[FB_ENGINE_RINGS_MAX];
+    struct uring *all[FB_ENGINE_LANES_MAX];
 };
+
+static_assert(FB_ENGINE_RINGS_MAX <= FB_ENGINE_LANES_MAX, "as many as there may be lanes");
 
 static void prepare(struct uring *u, struct fb_io *io)
 {
@@ -121,24 +130,21 @@ static void refill(struct fb_engine *e, struct uring *u) FB_REQUIRES(&e->lock)
 {
     const struct rings *r = e->state;
 
-    while (u->in_ring < r->share && !fb_list_empty(&e->queue)) {
-        struct fb_io *io = FB_LIST_ENTRY(e->queue.next, struct fb_io, link);
-
-        fb_list_remove(&io->link);
-        prepare(u, io);
+    while (u->in_ring < r->share && fb_engine_ready(e, u->no)) {
+        prepare(u, fb_engine_next(e, u->no));
         u->in_ring++;
     }
 }
 
-/* Another ring, one that sleeps and has room, for what is in the queue. NULL: all are at it. */
-static struct uring *choose_sleeper(struct fb_engine *e) FB_REQUIRES(&e->lock)
+/* Another ring, one that sleeps and has room, for what is in a lane. NULL: all are at it. */
+static struct uring *choose_sleeper(struct fb_engine *e, unsigned lane) FB_REQUIRES(&e->lock)
 {
     struct rings *r = e->state;
 
-    for (unsigned i = 0; i < e->rings && !fb_list_empty(&e->queue); i++) {
+    for (unsigned i = 0; i < e->rings && !fb_list_empty(&e->queue[lane]); i++) {
         struct uring *u = r->all[(r->next + i) % e->rings];
 
-        if (!u->sleeping || u->woken || u->in_ring >= r->share)
+        if (!fb_engine_serves(e, u->no, lane) || !u->sleeping || u->woken || u->in_ring >= r->share)
             continue;
         r->next = (r->next + i + 1) % e->rings;
         u->woken = true;
@@ -147,13 +153,25 @@ static struct uring *choose_sleeper(struct fb_engine *e) FB_REQUIRES(&e->lock)
     return NULL;
 }
 
-/* Another ring is on its way, and has room. */
+/* The same for what a ring leaves in the queues that it serves. */
+static struct uring *choose_helper(struct fb_engine *e, const struct uring *u) FB_REQUIRES(&e->lock)
+{
+    struct uring *other = NULL;
+
+    for (unsigned lane = 0; lane < e->lanes && !other; lane++)
+        if (!fb_list_empty(&e->queue[lane]) && fb_engine_serves(e, u->no, lane))
+            other = choose_sleeper(e, lane);
+    return other;
+}
+
+/* Another ring is on its way, and has room for what this one would take. */
 static bool help_comes(const struct fb_engine *e, const struct uring *u) FB_REQUIRES(&e->lock)
 {
     const struct rings *r = e->state;
 
     for (unsigned i = 0; i < e->rings; i++)
-        if (r->all[i] != u && r->all[i]->woken && r->all[i]->in_ring < r->share)
+        if (r->all[i] != u && r->all[i]->woken && r->all[i]->in_ring < r->share &&
+            (e->stopping || i % e->lanes == u->no % e->lanes))
             return true;
     return false;
 }
@@ -200,7 +218,7 @@ static bool may_end(struct fb_engine *e, const struct uring *u) FB_REQUIRES(&e->
 {
     struct rings *r = e->state;
 
-    if (!e->stopping || u->in_ring > 0 || u->wake_armed || !fb_list_empty(&e->queue) ||
+    if (!e->stopping || u->in_ring > 0 || u->wake_armed || fb_engine_ready(e, u->no) ||
         (r->count == 1 && e->outstanding > 0))
         return false;
     r->count--;
@@ -226,7 +244,7 @@ static void loop(struct fb_engine *e, struct uring *u)
             complete(e, u, cqes[i], &finished);
         io_uring_cq_advance(&u->ring, count);
         /* What waits would come up here only after all that is finished. */
-        other = fb_list_empty(&finished) ? NULL : choose_sleeper(e);
+        other = fb_list_empty(&finished) ? NULL : choose_helper(e, u);
         if (fb_list_empty(&finished) || (!other && !help_comes(e, u)))
             refill(e, u);
         /* Whoever submits from here on sees `sleeping` and wakes us; before, we saw their ios. */
@@ -238,7 +256,7 @@ static void loop(struct fb_engine *e, struct uring *u)
             return;
         }
         if (!other)
-            other = choose_sleeper(e);
+            other = choose_helper(e, u);
         fb_mutex_unlock(&e->lock);
         if (other)
             wake(other);
@@ -304,7 +322,7 @@ static void uring_free(struct uring *u)
     free(u);
 }
 
-static int start_one(struct fb_engine *e, struct uring **ret_ring)
+static int start_one(struct fb_engine *e, unsigned no, struct uring **ret_ring)
 {
     struct uring *u = fb_alloc(sizeof *u);
     int r;
@@ -313,6 +331,7 @@ static int start_one(struct fb_engine *e, struct uring **ret_ring)
         return -ENOMEM;
     fb_cond_init(&u->started);
     u->engine = e;
+    u->no = no;
     u->start_result = STARTED_UNSET;
     u->wake_fd = eventfd(0, EFD_CLOEXEC);
     r = u->wake_fd < 0 ? -errno : fb_thread_start(&u->thread, "fb-ring", run, u);
@@ -362,10 +381,10 @@ static int uring_start(struct fb_engine *e)
     e->state = r;
     e->rings = 0;
     for (unsigned i = 0; i < wanted && rc == 0; i++) {
-        rc = start_one(e, &r->all[i]);
+        rc = start_one(e, i, &r->all[i]);
         fb_mutex_lock(&e->lock);
         r->count += rc == 0;
-        e->rings = r->count;
+        e->rings = e->servers = r->count;
         fb_mutex_unlock(&e->lock);
     }
     if (r->count > 0)
@@ -387,13 +406,15 @@ static bool uring_queued(struct fb_engine *e)
 
 static void uring_wake(struct fb_engine *e)
 {
-    struct uring *u;
+    struct uring *u[FB_ENGINE_LANES_MAX];
 
     fb_mutex_lock(&e->lock);
-    u = choose_sleeper(e);
+    for (unsigned lane = 0; lane < e->lanes; lane++)
+        u[lane] = choose_sleeper(e, lane);
     fb_mutex_unlock(&e->lock);
-    if (u)
-        wake(u);
+    for (unsigned lane = 0; lane < e->lanes; lane++)
+        if (u[lane])
+            wake(u[lane]);
 }
 
 const struct fb_engine_ops fb_engine_uring = {

@@ -24,6 +24,7 @@
 
 #define DEPTH 8
 #define BLOCK 4096
+#define LANES 3
 
 struct fixture {
     struct fb_engine *engine;
@@ -31,7 +32,7 @@ struct fixture {
     int fd;
 };
 
-static int set_up(void **state, enum fb_engine_kind kind, unsigned rings)
+static int set_up(void **state, enum fb_engine_kind kind, unsigned rings, unsigned lanes)
 {
     struct fixture *f = fb_alloc(sizeof *f);
 
@@ -39,24 +40,39 @@ static int set_up(void **state, enum fb_engine_kind kind, unsigned rings)
     fb_test_dir_make(&f->dir);
     f->fd = open(fb_test_dir_path(&f->dir, "f"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(f->fd >= 0);
-    assert_int_equal(fb_engine_create(kind, rings, DEPTH, &f->engine), 0);
+    assert_int_equal(fb_engine_create(kind, rings, DEPTH, lanes, &f->engine), 0);
     *state = f;
     return 0;
 }
 
 static int set_up_uring(void **state)
 {
-    return set_up(state, FB_ENGINE_URING, 1);
+    return set_up(state, FB_ENGINE_URING, 1, 1);
 }
 
 static int set_up_rings(void **state)
 {
-    return set_up(state, FB_ENGINE_URING, 3);
+    return set_up(state, FB_ENGINE_URING, 3, 1);
 }
 
 static int set_up_threads(void **state)
 {
-    return set_up(state, FB_ENGINE_THREADS, 0);
+    return set_up(state, FB_ENGINE_THREADS, 0, 1);
+}
+
+static int set_up_uring_lanes(void **state)
+{
+    return set_up(state, FB_ENGINE_URING, 1, LANES);
+}
+
+static int set_up_rings_lanes(void **state)
+{
+    return set_up(state, FB_ENGINE_URING, 3, LANES);
+}
+
+static int set_up_threads_lanes(void **state)
+{
+    return set_up(state, FB_ENGINE_THREADS, 0, LANES);
 }
 
 static int tear_down(void **state)
@@ -403,9 +419,9 @@ static void test_fallback(void **state)
         struct fb_engine *e = NULL;
 
         forbid_io_uring();
-        if (fb_engine_create(FB_ENGINE_URING, 1, DEPTH, &e) != -EPERM)
+        if (fb_engine_create(FB_ENGINE_URING, 1, DEPTH, 1, &e) != -EPERM)
             _exit(3);
-        if (fb_engine_create(FB_ENGINE_AUTO, 1, DEPTH, &e) != 0 ||
+        if (fb_engine_create(FB_ENGINE_AUTO, 1, DEPTH, 1, &e) != 0 ||
             strcmp(fb_engine_name(e), "threads") != 0)
             _exit(4);
         fb_engine_destroy(e);
@@ -420,11 +436,11 @@ static void test_auto(void **state)
     struct fb_engine *e;
 
     (void)state;
-    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, 0, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, 0, 1, &e), 0);
     assert_non_null(fb_engine_name(e));
     fb_engine_destroy(e);
     fb_engine_destroy(NULL);
-    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 1000, 1000000, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 1000, 1000000, FB_ENGINE_LANES_MAX, &e), 0);
     fb_engine_destroy(e);
 }
 
@@ -457,7 +473,7 @@ static void test_side_by_side(void **state)
     struct fb_engine *e;
     char data[SIDES][8];
 
-    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, SIDES, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, SIDES, 1, &e), 0);
     for (unsigned i = 0; i < SIDES; i++) {
         io[i] = (struct fb_io){
             .op = FB_IO_READ, .fd = f->fd, .data = data[i], .length = 8, .done = meet, .owner = &m};
@@ -506,7 +522,7 @@ static void test_no_pause(void **state)
     io[0].fd = first[0];
     io[1].fd = second[1];
     s.fd = second[0];
-    assert_int_equal(fb_engine_create(FB_ENGINE_URING, 1, 1, &e), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, 1, 1, 1, &e), 0);
     fb_engine_submit(e, ios, 2);
     fb_sleep_ns(100 * FB_NS_PER_MS); /* until the ring sleeps */
     assert_int_equal(write(first[1], "1", 1), 1);
@@ -540,12 +556,91 @@ static void test_ends_around_a_chain(void **state)
     struct fb_io io = {.op = FB_IO_READ, .fd = f->fd, .data = data, .length = 8};
     struct fb_io *ios[] = {&io};
 
-    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, DEPTH, &c.engine), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_URING, SIDES, DEPTH, 1, &c.engine), 0);
     io.done = next_link;
     io.owner = &c;
     fb_engine_submit(c.engine, ios, 1);
     fb_engine_destroy(c.engine);
     assert_int_equal(c.left, UINT_MAX);
+}
+
+/* ---- lanes ---- */
+
+/* In the place of the C library's, for the engine of threads: a pipe has no places to read from. */
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    ssize_t n = syscall(SYS_pread64, fd, data, size, offset);
+
+    return n < 0 && errno == ESPIPE ? read(fd, data, size) : n;
+}
+
+static void count_done(struct fb_io *io)
+{
+    atomic_fetch_add((_Atomic unsigned *)io->owner, 1);
+}
+
+static bool soon(_Atomic unsigned *count, unsigned wanted)
+{
+    int64_t until_ns = fb_now_ns() + 30 * FB_NS_PER_S;
+
+    while (atomic_load(count) < wanted && fb_now_ns() < until_ns)
+        fb_sleep_ns(FB_NS_PER_MS);
+    return atomic_load(count) >= wanted;
+}
+
+/* Files that do not answer, and have more to do than there are places, keep nothing from the last
+ * lane; when they answer, all is done. */
+static void test_hung_lanes(void **state)
+{
+    enum {
+        HUNG = 3 * DEPTH,
+        LAST = LANES - 1,
+    };
+    struct fixture *f = *state;
+    struct fb_io hung[LAST][HUNG], good[HUNG];
+    struct fb_io *ios[HUNG];
+    _Atomic unsigned stuck = 0, done = 0;
+    bool in_time;
+    int pipes[LAST][2];
+    char data[HUNG];
+
+    assert_int_equal(ftruncate(f->fd, HUNG), 0);
+    for (unsigned lane = 0; lane < LAST; lane++) {
+        assert_int_equal(pipe2(pipes[lane], O_CLOEXEC), 0);
+        for (unsigned i = 0; i < HUNG; i++) {
+            ios[i] = &hung[lane][i];
+            hung[lane][i] = (struct fb_io){.op = FB_IO_READ,
+                                           .fd = pipes[lane][0],
+                                           .data = &data[i],
+                                           .length = 1,
+                                           .lane = lane,
+                                           .done = count_done,
+                                           .owner = &stuck};
+        }
+        fb_engine_submit(f->engine, ios, HUNG);
+    }
+    for (unsigned i = 0; i < HUNG; i++) {
+        ios[i] = &good[i];
+        good[i] = (struct fb_io){.op = FB_IO_READ,
+                                 .fd = f->fd,
+                                 .data = &data[i],
+                                 .length = 1,
+                                 .offset = i,
+                                 .lane = LAST,
+                                 .done = count_done,
+                                 .owner = &done};
+    }
+    fb_engine_submit(f->engine, ios, HUNG);
+    in_time = soon(&done, HUNG);
+    assert_int_equal(atomic_load(&stuck), 0);
+    for (unsigned lane = 0; lane < LAST; lane++)
+        close(pipes[lane][1]);
+    fb_engine_destroy(f->engine);
+    f->engine = NULL;
+    for (unsigned lane = 0; lane < LAST; lane++)
+        close(pipes[lane][0]);
+    assert_true(in_time);
+    assert_int_equal(atomic_load(&stuck), LAST * HUNG);
 }
 
 #define ALL(test)                                                    \
@@ -566,6 +661,9 @@ int main(void)
         ALL(test_observer),
         ALL(test_many_submitters),
         ALL(test_submitter_leaves),
+        cmocka_unit_test_setup_teardown(test_hung_lanes, set_up_uring_lanes, tear_down),
+        cmocka_unit_test_setup_teardown(test_hung_lanes, set_up_rings_lanes, tear_down),
+        cmocka_unit_test_setup_teardown(test_hung_lanes, set_up_threads_lanes, tear_down),
         cmocka_unit_test_setup_teardown(test_side_by_side, set_up_uring, tear_down),
         cmocka_unit_test(test_no_pause),
         cmocka_unit_test_setup_teardown(test_ends_around_a_chain, set_up_uring, tear_down),

@@ -135,6 +135,7 @@ static struct batch *batch_new(struct fb_late *late, const struct fb_late_place 
         b->parts[i].io = (struct fb_io){
             .op = FB_IO_READ,
             .fd = place->fd,
+            .lane = place->stripe,
             .data = reads[i]->data,
             .offset = place->offset + reads[i]->offset,
             .length = reads[i]->length,

@@ -23,7 +23,7 @@ static void measured_once(void **state)
 
     (void)state;
     fb_test_dir_make(&dir);
-    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, 64, &engine), 0);
+    assert_int_equal(fb_engine_create(FB_ENGINE_AUTO, 0, 64, 1, &engine), 0);
     /* No room but what has to stay free: nothing is written, nothing remembered. */
     rc = fb_disk_speed(engine, dir.path, BYTES, 1, &first);
     assert_true(rc == -ENOSPC || rc == -EINVAL);

@@ -180,7 +180,7 @@ static inline void world_make(struct world *w, unsigned mask)
     snprintf(w->nvme_dir, sizeof w->nvme_dir, "%s/nvme", w->dir.path);
     snprintf(w->second_dir[0], sizeof w->second_dir[0], "%s/pmem2", w->dir.path);
     snprintf(w->second_dir[1], sizeof w->second_dir[1], "%s/nvme2", w->dir.path);
-    assert_int_equal(fb_engine_create(w->engine_kind, 3, 32, &w->engine), 0);
+    assert_int_equal(fb_engine_create(w->engine_kind, 3, 32, 2, &w->engine), 0);
     assert_int_equal(fb_buffer_pool_create(16, fb_store_buffer_bytes(w->block_bytes), &w->buffers),
                      0);
 }

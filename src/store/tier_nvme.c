@@ -1,5 +1,5 @@
 /*
- * The NVMe tier: O_DIRECT through the engine.
+ * The NVMe tier: O_DIRECT through the engine, each directory in a lane of its own.
  *
  * A seal is a chain of batches, each submitted when the one before has completed:
  *
@@ -116,6 +116,7 @@ static unsigned prepare(struct fb_tier_seal *seal, enum fb_io_op op, uint64_t st
         seal->ios[count++] = (struct fb_io){
             .op = op,
             .fd = fb_tier_file_of(tier, seal->slot)->fd,
+            .lane = seal->slot % tier->stripe_count,
             .data = seal->memory + start,
             .offset = place + start,
             .length = (uint32_t)length,
@@ -199,6 +200,7 @@ static void nvme_read(struct fb_tier *tier, struct fb_tier_read *const *reads, u
             r->io = (struct fb_io){
                 .op = FB_IO_READ,
                 .fd = fb_tier_file_of(tier, r->slot)->fd,
+                .lane = r->slot % tier->stripe_count,
                 .data = r->data,
                 .offset = fb_tier_file_offset(tier, r->slot) + r->offset,
                 .length = r->length,
@@ -239,6 +241,7 @@ static int scan_ahead(struct fb_tier *tier, uint32_t first)
         io[i] = (struct fb_io){
             .op = FB_IO_READ,
             .fd = fb_tier_file_of(tier, first + i)->fd,
+            .lane = (first + i) % tier->stripe_count,
             .data = n->scan_pages + (size_t)i * FB_DISK_PAGE,
             .offset = fb_tier_file_offset(tier, first + i),
             .length = FB_DISK_PAGE,
