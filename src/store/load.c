@@ -139,6 +139,8 @@ int fb_store_load(struct fb_store *store, uint32_t segment, uint8_t *memory,
     FB_ASSERT(segment < store->segment_count);
     l.tier = fb_segment_tier(store, l.segment);
     FB_ASSERT(l.tier->which == 1);
+    if (fb_tier_is_stuck(l.tier->tier, fb_segment_slot(store, l.segment)))
+        return -ETIMEDOUT;
     if (!fb_segment_hold_sealed(store, l.segment))
         return -EBUSY;
     rc = read_records(&l);

@@ -385,7 +385,8 @@ void fb_store_wait_writes(struct fb_store *store, int64_t until_ns)
     fb_mutex_unlock(&store->writes_lock);
 }
 
-static void describe(struct fb_segment *seg, struct fb_segment_info *ret)
+static void describe(const struct fb_store_tier *t, struct fb_segment *seg,
+                     struct fb_segment_info *ret)
 {
     *ret = (struct fb_segment_info){
         .no = seg->no,
@@ -397,7 +398,8 @@ static void describe(struct fb_segment *seg, struct fb_segment_info *ret)
         .sequence = seg->sequence,
         .opened_ns = seg->opened_ns,
         .last_access_ns = atomic_load_explicit(&seg->last_access_ns, memory_order_relaxed),
-        .pinned = atomic_load_explicit(&seg->pins, memory_order_relaxed) != 0,
+        .pinned = atomic_load_explicit(&seg->pins, memory_order_relaxed) != 0 ||
+                  fb_tier_is_out(t->tier, seg->no - t->base),
         .lane = fb_segment_lane(seg),
     };
 }
@@ -412,7 +414,7 @@ uint32_t fb_store_sealed(struct fb_store *store, unsigned tier, struct fb_segmen
     for (uint32_t slot = 0; slot < t->slots && count < max; slot++) {
         if (t->segments[slot].state != FB_SEGMENT_SEALED)
             continue;
-        describe(&t->segments[slot], &ret_infos[count]);
+        describe(t, &t->segments[slot], &ret_infos[count]);
         ret_infos[count++].used_bytes -= t->first_offset;
     }
     fb_mutex_unlock(&t->lock);
@@ -429,7 +431,7 @@ bool fb_store_segment(struct fb_store *store, uint32_t segment, struct fb_segmen
     fb_mutex_lock(&t->lock);
     sealed = seg->state == FB_SEGMENT_SEALED;
     if (sealed) {
-        describe(seg, ret_info);
+        describe(t, seg, ret_info);
         ret_info->used_bytes -= t->first_offset;
     }
     fb_mutex_unlock(&t->lock);
@@ -450,7 +452,7 @@ void fb_store_tier_stats(struct fb_store *store, unsigned tier, struct fb_tier_s
 
         if (t->segments[slot].state == FB_SEGMENT_FREE)
             continue;
-        describe(&t->segments[slot], &info);
+        describe(t, &t->segments[slot], &info);
         s.segments++;
         s.used_bytes += info.used_bytes - t->first_offset;
         s.live_bytes += info.live_bytes;

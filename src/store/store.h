@@ -268,7 +268,7 @@ struct fb_segment_info {
     uint64_t sequence; /* order of opening over all tiers */
     int64_t opened_ns;
     int64_t last_access_ns;
-    bool pinned;
+    bool pinned; /* somebody reads it, or its disk is out of order: emptying it is of no use now */
     enum fb_store_lane lane;
 };
 

@@ -190,13 +190,13 @@ static void test_busy(void **state)
 static void test_busy_and_full(void **state)
 {
     struct fixture *f = *state;
-    uint32_t slots[3], slot;
+    uint32_t slots[3];
     uint8_t *memory[3];
 
     f->config.staging = 2;
     open_empty(f);
     for (unsigned i = 0; i < SLOTS - 2; i++)
-        slot = fill_one(f, i);
+        fill_one(f, i);
     assert_int_equal(fb_tier_take(f->tier, &slots[0], &memory[0]), 0);
     assert_false(fb_tier_busy(f->tier));
     assert_int_equal(fb_tier_take(f->tier, &slots[1], &memory[1]), 0);
@@ -205,8 +205,10 @@ static void test_busy_and_full(void **state)
     assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), FB_TIER_BUSY);
     fb_tier_release_memory(f->tier, slots[0], memory[0]);
     assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), FB_TIER_FULL);
-    fb_tier_give(f->tier, slot);
+    /* Its directory has staging memory to spare, as one of several has not always. */
+    fb_tier_give(f->tier, slots[0]);
     assert_int_equal(fb_tier_take(f->tier, &slots[2], &memory[2]), 0);
+    assert_int_equal(slots[2], slots[0]);
 }
 
 /* More than one write a seal, the last one short. */

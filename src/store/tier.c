@@ -214,8 +214,10 @@ void fb_tier_seal_end(struct fb_tier_seal *seal, int result)
         stripe->full_until_ns = fb_now_ns() + FB_TIER_RETRY_NS;
         fb_mutex_unlock(&t->lock);
     } else if (result < 0) {
-        fb_tier_break(t, fb_tier_file_of(t, seal->slot)->dir.path, result);
+        fb_tier_break(t, seal->slot % t->stripe_count, result);
     }
+    if (t->files)
+        fb_tier_seal_ends(t, seal->slot);
     seal->result = result;
     seal->done(seal);
 }
@@ -229,6 +231,8 @@ void fb_tier_seal(struct fb_tier *tier, struct fb_tier_seal *seal)
                                h->toc_offset >= FB_DISK_DATA_OFFSET &&
                                h->toc_offset + h->toc_bytes <= tier->segment_bytes));
     seal->tier = tier;
+    if (tier->files)
+        fb_tier_seal_begins(tier, seal->slot);
     tier->ops->seal(tier, seal);
 }
 
@@ -273,11 +277,16 @@ unsigned fb_tier_fds(const struct fb_tier *tier, int ret_fds[FB_TIER_DIRS_MAX])
     return tier->files->count;
 }
 
+bool fb_tier_is_stuck(struct fb_tier *tier, uint32_t slot)
+{
+    return tier->ops->stuck && tier->ops->stuck(tier, slot % tier->stripe_count);
+}
+
 bool fb_tier_stuck(struct fb_tier *tier)
 {
     bool stuck = false;
 
-    for (unsigned i = 0; tier->ops->stuck && i < tier->stripe_count; i++)
-        stuck = stuck || tier->ops->stuck(tier, i);
+    for (unsigned i = 0; i < tier->stripe_count; i++)
+        stuck = stuck || fb_tier_is_stuck(tier, i);
     return stuck;
 }

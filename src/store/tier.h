@@ -30,8 +30,10 @@
  * MiB a directory is kept out of the budget for what else lies there.
  *
  * Failures. No space: FB_TIER_FULL, tried again after a second. A medium that fails (EIO,
- * read-only) or a directory that is gone: one line in the log, then FB_TIER_FULL until the tier is
- * opened again; reads go on for as long as they can.
+ * read-only) or a directory that is gone: one line in the log, then no slot of that directory is
+ * lent until the tier is opened again; reads go on for as long as they can. Nor is a slot of a
+ * directory that does not answer, as long as it does not, where there are others. A disk that hangs
+ * keeps the staging memory of what is being written to it: one of several gets half of it at most.
  *
  * Threads: any, but open, scan and close. Lock: FB_RANK_TIER; not held during I/O of
  * segments.
@@ -76,7 +78,7 @@ struct fb_tier_config {
     unsigned dir_count;
     const char *dirs[FB_TIER_DIRS_MAX]; /* copied */
     unsigned staging;                   /* PMem, NVMe: staging buffers of segment_bytes each */
-    struct fb_engine *engine;           /* NVMe; outlives the tier */
+    struct fb_engine *engine;           /* NVMe; outlives the tier; a lane for each directory */
     int64_t timeout_ns;                 /* NVMe: a read that takes longer is given up; 0: none is */
     unsigned huge_pages;                /* DRAM: ask for huge pages where the kernel gives them */
 };
@@ -104,10 +106,15 @@ const uint8_t *fb_tier_map(const struct fb_tier *tier);
 /* NVMe: the files that clients may read, by stripe: slot s lies in file s % n at (s / n) *
  * segment_bytes. Returns n; 0: none. */
 unsigned fb_tier_fds(const struct fb_tier *tier, int ret_fds[FB_TIER_DIRS_MAX]);
-/* Whether it lends nothing more until it is opened again, however much of it is given back. */
+/* Whether it lends nothing more until it is opened again, however much of it is given back: no
+ * directory is in order. */
 bool fb_tier_broken(const struct fb_tier *tier);
-/* Whether a directory does not answer. */
+/* Whether a directory does not answer who reads; that of the slot. */
 bool fb_tier_stuck(struct fb_tier *tier);
+bool fb_tier_is_stuck(struct fb_tier *tier, uint32_t slot);
+/* Whether the slot's directory is out of order, where there are others: nothing is gained by giving
+ * the slot back now. */
+bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot);
 /* The first directory, for small files beside the segments (io/durable.h); DRAM: -1. */
 int fb_tier_dir_fd(const struct fb_tier *tier);
 
@@ -194,7 +201,7 @@ FB_MUST_CHECK int fb_tier_scan(struct fb_tier *tier, uint32_t slot,
                                struct fb_disk_header *ret_header, bool *ret_valid);
 
 /* Bytes that must be given up (by evicting) so that the free-space floor holds again; 0 when all is
- * well. Also notices a directory that was deleted: then -EIO, and the tier lends nothing more.
+ * well. Also notices a directory that was deleted; -EIO when no directory is in order any more.
  * Called every second or so. */
 int64_t fb_tier_excess(struct fb_tier *tier);
 

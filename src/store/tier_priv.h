@@ -41,10 +41,17 @@ struct fb_stripe {
     uint32_t held; /* slots OLD and TAKEN */
     uint32_t bare_count;
     int64_t full_until_ns;
-    bool is_full; /* the file system gave no more when it was asked last */
-    bool told;    /* the log says so */
-    bool stuck;   /* as fb_tier_excess() has seen it last */
-    bool keeps;   /* the file system does not take space back */
+    bool is_full;    /* the file system gave no more when it was asked last */
+    bool told;       /* the log says so */
+    bool stuck;      /* as fb_tier_excess() has seen it last */
+    bool keeps;      /* the file system does not take space back */
+    unsigned staged; /* staging buffers that its slots have */
+    unsigned seals;  /* under way */
+    /* Relaxed: hints, the medium is the judge. */
+    _Atomic int64_t
+        seals_ns; /* the last one has ended then, or the first begun; 0: there is none */
+    _Atomic int64_t asked_ns; /* its file system is asked for space since then; 0: it is not */
+    _Atomic bool broken;      /* lends nothing more; set once */
 };
 
 struct fb_tier_ops {
@@ -83,11 +90,10 @@ struct fb_tier {
     int memfd; /* DRAM; else -1 */
     uint8_t *map;
     bool scanning; /* until scan_end() */
-    _Atomic bool
-        broken; /* lends nothing more; set once (relaxed: a hint, the medium is the judge) */
 
-    pthread_t space_thread; /* asks the file system for space and gives it back, slot by slot */
-    bool space_running;
+    /* Ask the file systems for space and give it back, slot by slot: one thread, and another for
+     * each that a file system does not let go of, at most one a directory. */
+    pthread_t space_threads[FB_TIER_DIRS_MAX];
 
     struct fb_mutex lock; /* FB_RANK_TIER: guards all that follows */
     struct fb_cond space_wake;
@@ -96,6 +102,9 @@ struct fb_tier {
     uint64_t back_put;         /* so many in all, */
     uint64_t back_taken;       /* and so many of them are free again */
     uint64_t space_answers;
+    unsigned space_running; /* threads */
+    unsigned space_idle;    /* of them */
+    bool space_helping;     /* one is being started */
     bool space_stop;
     bool space_wanted;
     bool space_gave; /* the last answer was a slot */
@@ -116,12 +125,16 @@ extern const struct fb_tier_ops fb_tier_nvme;
 /* Makes the slots of a tier: OLD where the medium is persistent, else FREE. */
 FB_MUST_CHECK int fb_tier_space_init(struct fb_tier *tier);
 
-/* The thread that asks for space; stop() waits for it, and takes a tier that has none. */
+/* The thread that asks for space; stop() waits for all, and takes a tier that has none. */
 FB_MUST_CHECK int fb_tier_space_start(struct fb_tier *tier);
 void fb_tier_space_stop(struct fb_tier *tier);
 
-/* The medium or a directory failed: logs it, once, and lends nothing more. */
-void fb_tier_break(struct fb_tier *tier, const char *what, int code);
+/* A directory or its medium failed: logs it, once, and lends nothing more of it. */
+void fb_tier_break(struct fb_tier *tier, unsigned stripe, int code);
+
+/* A seal of a persistent tier is on its way, and has ended. */
+void fb_tier_seal_begins(struct fb_tier *tier, uint32_t slot);
+void fb_tier_seal_ends(struct fb_tier *tier, uint32_t slot);
 
 /* Ends a seal: a failure of the medium is taken note of; then done(). */
 void fb_tier_seal_end(struct fb_tier_seal *seal, int result);

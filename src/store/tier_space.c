@@ -6,6 +6,10 @@
  * gives, since where the file system is under its floor the space goes back: a disk that hangs may
  * keep the thread for ever, but nobody else. And floor and allocation are looked at by one at a
  * time.
+ *
+ * Of several directories one may fail or hang, and the others go on. Nothing is lent of one that is
+ * out of order; before that is known it may have half of the staging memory in its hands; and where
+ * its file system keeps the thread, another takes that one's place.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -55,17 +59,102 @@ int fb_tier_space_init(struct fb_tier *tier)
     return 0;
 }
 
-bool fb_tier_broken(const struct fb_tier *tier)
+/* ---- directories out of order ---- */
+
+static bool is_broken(const struct fb_tier *t, unsigned stripe)
 {
-    return atomic_load_explicit(&tier->broken, memory_order_relaxed);
+    return atomic_load_explicit(&t->stripes[stripe].broken, memory_order_relaxed);
 }
 
-void fb_tier_break(struct fb_tier *tier, const char *what, int code)
+bool fb_tier_broken(const struct fb_tier *tier)
 {
-    if (!atomic_exchange_explicit(&tier->broken, true, memory_order_relaxed))
-        fb_log_error("%s: %s; nothing more is written to the %s tier until the next start", what,
-                     fb_strerror(code), tier->ops->name);
+    bool broken = true;
+
+    for (unsigned i = 0; i < tier->stripe_count && broken; i++)
+        broken = is_broken(tier, i);
+    return broken;
 }
+
+void fb_tier_break(struct fb_tier *tier, unsigned stripe, int code)
+{
+    if (!atomic_exchange_explicit(&tier->stripes[stripe].broken, true, memory_order_relaxed))
+        fb_log_error("%s: %s; nothing more is written there until the next start",
+                     tier->files->file[stripe].dir.path, fb_strerror(code));
+}
+
+void fb_tier_seal_begins(struct fb_tier *tier, uint32_t slot)
+{
+    struct fb_stripe *s = &tier->stripes[slot % tier->stripe_count];
+
+    fb_mutex_lock(&tier->lock);
+    if (s->seals++ == 0)
+        atomic_store_explicit(&s->seals_ns, fb_now_ns(), memory_order_relaxed);
+    fb_mutex_unlock(&tier->lock);
+}
+
+void fb_tier_seal_ends(struct fb_tier *tier, uint32_t slot)
+{
+    struct fb_stripe *s = &tier->stripes[slot % tier->stripe_count];
+
+    fb_mutex_lock(&tier->lock);
+    s->seals--;
+    atomic_store_explicit(&s->seals_ns, s->seals > 0 ? fb_now_ns() : 0, memory_order_relaxed);
+    fb_mutex_unlock(&tier->lock);
+}
+
+static bool is_long_ago(const _Atomic int64_t *since)
+{
+    int64_t since_ns = atomic_load_explicit(since, memory_order_relaxed);
+
+    return since_ns != 0 && fb_now_ns() - since_ns > FB_TIER_PATIENCE_NS;
+}
+
+/* None of its seals has ended for long, or its file system has not said whether there is space. */
+static bool is_late(const struct fb_tier *t, unsigned stripe)
+{
+    return is_long_ago(&t->stripes[stripe].seals_ns) || is_long_ago(&t->stripes[stripe].asked_ns);
+}
+
+bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot)
+{
+    unsigned stripe = slot % tier->stripe_count;
+
+    return tier->stripe_count > 1 &&
+           (is_broken(tier, stripe) || fb_tier_is_stuck(tier, slot) || is_late(tier, stripe));
+}
+
+/* It has all the staging memory that one of several directories may have. */
+static bool is_laden(const struct fb_tier *t, unsigned stripe)
+{
+    return !t->ops->memory && t->stripe_count > 1 &&
+           t->stripes[stripe].staged >= fb_max_u64(1, t->staging_count / 2);
+}
+
+static bool lends(struct fb_tier *t, unsigned stripe)
+{
+    return !fb_tier_is_out(t, stripe) && !is_laden(t, stripe);
+}
+
+/* Somebody asks its file system for space, or that of a directory on the same one: floor and
+ * allocation are looked at by one at a time. */
+static bool is_asked(const struct fb_tier *t, unsigned stripe)
+{
+    const struct fb_tier_files *fs = t->files;
+    bool asked = false;
+
+    for (unsigned i = 0; i < t->stripe_count && !asked; i++)
+        asked = atomic_load_explicit(&t->stripes[i].asked_ns, memory_order_relaxed) != 0 &&
+                fs->file[i].dir.dev == fs->file[stripe].dir.dev;
+    return asked;
+}
+
+static void set_asked(struct fb_tier *t, unsigned stripe, bool asked) FB_REQUIRES(&t->lock)
+{
+    atomic_store_explicit(&t->stripes[stripe].asked_ns, asked ? fb_now_ns() : 0,
+                          memory_order_relaxed);
+}
+
+/* ---- slots ---- */
 
 /* The next slot of one of a directory's two queues. */
 static uint32_t pop(struct fb_tier *t, unsigned stripe, enum fb_slot_state state)
@@ -96,8 +185,12 @@ static uint32_t pop_free(struct fb_tier *t)
     uint32_t slot = FB_SLOT_NONE;
     unsigned first = t->next_stripe;
 
-    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE; i++)
-        slot = pop(t, (first + i) % t->stripe_count, FB_SLOT_FREE);
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE; i++) {
+        unsigned stripe = (first + i) % t->stripe_count;
+
+        if (lends(t, stripe))
+            slot = pop(t, stripe, FB_SLOT_FREE);
+    }
     return slot;
 }
 
@@ -106,8 +199,10 @@ static uint32_t pop_bare(struct fb_tier *t, unsigned stripe)
     uint32_t slot = FB_SLOT_NONE;
 
     fb_mutex_lock(&t->lock);
-    if (t->stripes[stripe].full_until_ns <= fb_now_ns())
+    if (t->stripes[stripe].full_until_ns <= fb_now_ns() && lends(t, stripe) && !is_asked(t, stripe))
         slot = pop(t, stripe, FB_SLOT_BARE);
+    if (slot != FB_SLOT_NONE)
+        set_asked(t, stripe, true);
     fb_mutex_unlock(&t->lock);
     return slot;
 }
@@ -122,6 +217,7 @@ static int give_space(struct fb_tier *t, uint32_t slot)
 
     r = fb_tier_files_gone(t, no) ? -ENOENT : fb_tier_files_allocate(t, slot);
     fb_mutex_lock(&t->lock);
+    set_asked(t, no, false);
     t->slot[slot].has_space = r == 0;
     stripe->is_full = r == FB_TIER_FULL;
     if (r != 0) {
@@ -136,7 +232,7 @@ static int give_space(struct fb_tier *t, uint32_t slot)
                     "%s tier grows when it has",
                     t->files->file[no].dir.path, t->ops->name);
     if (r < 0) {
-        fb_tier_break(t, t->files->file[no].dir.path, r);
+        fb_tier_break(t, no, r);
         r = FB_TIER_FULL;
     }
     return r;
@@ -150,7 +246,7 @@ static uint32_t allocate(struct fb_tier *t)
     fb_mutex_lock(&t->lock);
     first = t->next_stripe;
     fb_mutex_unlock(&t->lock);
-    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE && !fb_tier_broken(t); i++) {
+    for (unsigned i = 0; i < t->stripe_count && slot == FB_SLOT_NONE; i++) {
         slot = pop_bare(t, (first + i) % t->stripe_count);
         if (slot != FB_SLOT_NONE && give_space(t, slot) != 0)
             slot = FB_SLOT_NONE;
@@ -173,11 +269,18 @@ static void take_back(struct fb_tier *t, uint32_t slot)
 static void take_back_next(struct fb_tier *t) FB_REQUIRES(&t->lock)
 {
     uint32_t slot = t->back.first;
+    unsigned stripe = slot % t->stripe_count;
 
     t->back.first = t->slot[slot].next;
-    fb_mutex_unlock(&t->lock);
-    take_back(t, slot);
-    fb_mutex_lock(&t->lock);
+    if (is_asked(t, stripe)) {
+        unpop(t, slot); /* its floor is looked at later */
+    } else {
+        set_asked(t, stripe, true);
+        fb_mutex_unlock(&t->lock);
+        take_back(t, slot);
+        fb_mutex_lock(&t->lock);
+        set_asked(t, stripe, false);
+    }
     t->back_taken++;
     t->space_late = false;
     fb_cond_broadcast(&t->space_told);
@@ -196,7 +299,9 @@ static void *space_run(void *arg)
             continue;
         }
         if (!t->space_wanted) {
+            t->space_idle++;
             fb_cond_wait(&t->space_wake, &t->lock, FB_NEVER_NS);
+            t->space_idle--;
             continue;
         }
         t->space_wanted = false;
@@ -216,21 +321,39 @@ static void *space_run(void *arg)
 
 int fb_tier_space_start(struct fb_tier *tier)
 {
-    int r = fb_thread_start(&tier->space_thread, "fb-space", space_run, tier);
+    int r = fb_thread_start(&tier->space_threads[0], "fb-space", space_run, tier);
 
     tier->space_running = r == 0;
     return r;
 }
 
+/* Nobody has answered in time: where there are other directories another thread goes on. */
+static void call_help(struct fb_tier *t)
+{
+    bool starts;
+    int r;
+
+    fb_mutex_lock(&t->lock);
+    starts = t->space_idle == 0 && t->space_running < t->stripe_count && !t->space_helping;
+    t->space_helping = t->space_helping || starts;
+    fb_mutex_unlock(&t->lock);
+    if (!starts)
+        return;
+    r = fb_thread_start(&t->space_threads[t->space_running], "fb-space", space_run, t);
+    fb_mutex_lock(&t->lock);
+    t->space_running += r == 0;
+    t->space_helping = false;
+    fb_mutex_unlock(&t->lock);
+}
+
 void fb_tier_space_stop(struct fb_tier *tier)
 {
-    if (!tier->space_running)
-        return;
     fb_mutex_lock(&tier->lock);
     tier->space_stop = true;
-    fb_cond_signal(&tier->space_wake);
+    fb_cond_broadcast(&tier->space_wake);
     fb_mutex_unlock(&tier->lock);
-    pthread_join(tier->space_thread, NULL);
+    for (unsigned i = 0; i < tier->space_running; i++)
+        pthread_join(tier->space_threads[i], NULL);
 }
 
 /* A slot that gets its space now. FB_SLOT_NONE: there is none or, *ret_late, no answer in time. */
@@ -262,9 +385,9 @@ static bool has_room_locked(struct fb_tier *t) FB_REQUIRES(&t->lock)
 
     for (unsigned i = 0; i < t->stripe_count; i++) {
         const struct fb_stripe *s = &t->stripes[i];
+        bool bare = s->bare.first != FB_SLOT_NONE && s->full_until_ns <= now && !t->space_late;
 
-        if (s->free.first != FB_SLOT_NONE ||
-            (s->bare.first != FB_SLOT_NONE && s->full_until_ns <= now && !t->space_late))
+        if ((s->free.first != FB_SLOT_NONE || bare) && !fb_tier_is_out(t, i))
             return true;
     }
     return false;
@@ -281,6 +404,11 @@ bool fb_tier_is_short(struct fb_tier *tier)
     return is_short;
 }
 
+static uint32_t slots_of(const struct fb_tier *t, unsigned stripe)
+{
+    return (t->slots + t->stripe_count - 1 - stripe) / t->stripe_count;
+}
+
 uint32_t fb_tier_free(struct fb_tier *tier)
 {
     uint32_t held = 0;
@@ -294,18 +422,20 @@ uint32_t fb_tier_free(struct fb_tier *tier)
 
 uint32_t fb_tier_room(struct fb_tier *tier)
 {
-    uint32_t none = 0;
+    uint32_t room = 0;
 
     if (fb_tier_broken(tier))
         return 0;
     fb_mutex_lock(&tier->lock);
     for (unsigned i = 0; i < tier->stripe_count; i++) {
         const struct fb_stripe *s = &tier->stripes[i];
+        bool no_more = s->is_full || tier->space_late;
 
-        none += s->held + (s->is_full || tier->space_late ? s->bare_count : 0);
+        if (!fb_tier_is_out(tier, i))
+            room += slots_of(tier, i) - s->held - (no_more ? s->bare_count : 0);
     }
     fb_mutex_unlock(&tier->lock);
-    return tier->slots - none;
+    return room;
 }
 
 bool fb_tier_has_room(struct fb_tier *tier)
@@ -340,7 +470,7 @@ static void end_scanning(struct fb_tier *t)
 int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
 {
     uint8_t *memory = NULL;
-    bool late = false;
+    bool late = false, laden = false;
     uint32_t slot;
 
     if (fb_tier_broken(tier))
@@ -358,11 +488,17 @@ int fb_tier_take(struct fb_tier *tier, uint32_t *ret_slot, uint8_t **ret_memory)
     slot = pop_free(tier);
     if (slot == FB_SLOT_NONE && tier->files)
         slot = ask_for_space(tier, &late);
+    if (slot != FB_SLOT_NONE)
+        tier->stripes[slot % tier->stripe_count].staged += memory != NULL;
+    else
+        laden = has_room_locked(tier);
     fb_mutex_unlock(&tier->lock);
+    if (late)
+        call_help(tier);
     if (slot == FB_SLOT_NONE) {
         if (memory)
             fb_tier_release_memory(tier, slot, memory);
-        return late ? FB_TIER_BUSY : FB_TIER_FULL;
+        return late || laden ? FB_TIER_BUSY : FB_TIER_FULL;
     }
     *ret_slot = slot;
     *ret_memory = memory ? memory : tier->ops->memory(tier, slot);
@@ -383,18 +519,19 @@ void fb_tier_touch(struct fb_tier *tier, uint8_t *memory, uint64_t bytes)
 
 void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory)
 {
-    (void)slot;
     if (tier->ops->memory)
         return;
     fb_mutex_lock(&tier->lock);
     FB_ASSERT((uint64_t)(memory - tier->staging) % tier->segment_bytes == 0);
     FB_ASSERT(tier->staging_free < tier->staging_count);
     tier->staging_stack[tier->staging_free++] = memory;
+    if (slot != FB_SLOT_NONE)
+        tier->stripes[slot % tier->stripe_count].staged--;
     fb_mutex_unlock(&tier->lock);
 }
 
-/* By the tier's thread. Who gives need not wait for it, but finds room then. */
-static void hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
+/* By the tier's thread. Who gives need not wait for it, but finds room then. False: it is late. */
+static bool hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
 {
     int64_t until_ns = fb_now_ns() + FB_TIER_PATIENCE_NS;
     uint64_t mine = ++t->back_put;
@@ -404,13 +541,14 @@ static void hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
     fb_cond_signal(&t->space_wake);
     while (t->back_taken < mine && in_time)
         in_time = fb_cond_wait(&t->space_told, &t->lock, until_ns);
-    t->space_late = t->space_late || t->back_taken < mine;
+    in_time = t->back_taken >= mine;
+    t->space_late = t->space_late || !in_time;
+    return in_time;
 }
 
 void fb_tier_give(struct fb_tier *tier, uint32_t slot)
 {
-    unsigned stripe = slot % tier->stripe_count;
-    bool asks, starting;
+    bool asks, starting, late = false;
 
     FB_ASSERT(slot < tier->slots);
     fb_mutex_lock(&tier->lock);
@@ -419,13 +557,15 @@ void fb_tier_give(struct fb_tier *tier, uint32_t slot)
         tier->slot[slot].has_space = true;
     /* The floor of a disk that hangs is looked at later, by fb_tier_excess(). */
     asks = tier->files && tier->slot[slot].has_space && !tier->space_late &&
-           !(tier->ops->stuck && tier->ops->stuck(tier, stripe));
+           !fb_tier_is_stuck(tier, slot);
     starting = tier->scanning;
     if (!asks)
         unpop(tier, slot);
     else if (!starting)
-        hand_back(tier, slot);
+        late = !hand_back(tier, slot);
     fb_mutex_unlock(&tier->lock);
+    if (late)
+        call_help(tier);
     /* At the start nobody else is there, and there may be many. */
     if (asks && starting)
         take_back(tier, slot);
@@ -471,7 +611,7 @@ static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
 static bool is_stuck(struct fb_tier *tier, unsigned stripe)
 {
     const char *path = tier->files->file[stripe].dir.path;
-    bool stuck = tier->ops->stuck && tier->ops->stuck(tier, stripe), was;
+    bool stuck = fb_tier_is_stuck(tier, stripe), was;
 
     fb_mutex_lock(&tier->lock);
     was = tier->stripes[stripe].stuck;
@@ -485,34 +625,42 @@ static bool is_stuck(struct fb_tier *tier, unsigned stripe)
 }
 
 /* Directories on one file system share its floor: it counts for the first of them that answers. */
-static bool counted_before(const struct fb_tier *t, unsigned stripe, const bool *stuck)
+static bool counted_before(const struct fb_tier *t, unsigned stripe, const bool *out)
 {
     for (unsigned i = 0; i < stripe; i++)
-        if (!stuck[i] && t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+        if (!out[i] && t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
             return true;
     return false;
 }
 
+/* Notices it, too. */
+static bool is_gone(struct fb_tier *tier, unsigned stripe)
+{
+    bool gone = fb_tier_files_gone(tier, stripe);
+
+    if (gone)
+        fb_tier_break(tier, stripe, -ENOENT);
+    return gone;
+}
+
 int64_t fb_tier_excess(struct fb_tier *tier)
 {
-    bool stuck[FB_TIER_DIRS_MAX] = {false};
+    bool out[FB_TIER_DIRS_MAX] = {false}, gone = false;
     uint64_t excess = 0;
 
     if (!tier->files)
         return 0;
     for (unsigned i = 0; i < tier->stripe_count; i++) {
-        stuck[i] = is_stuck(tier, i);
-        if (stuck[i])
-            continue;
-        if (fb_tier_files_gone(tier, i)) {
-            fb_tier_break(tier, tier->files->file[i].dir.path, -ENOENT);
-            return -EIO;
-        }
-        while (fb_tier_files_shortage(tier, i) > 0 && shrink(tier, i))
+        out[i] = is_stuck(tier, i);
+        if (!out[i] && is_gone(tier, i))
+            out[i] = gone = true;
+        while (!out[i] && fb_tier_files_shortage(tier, i) > 0 && shrink(tier, i))
             ;
     }
+    if (gone && fb_tier_broken(tier))
+        return -EIO;
     for (unsigned i = 0; i < tier->stripe_count; i++)
-        if (!stuck[i] && !counted_before(tier, i, stuck))
+        if (!out[i] && !counted_before(tier, i, out))
             excess += fb_min_u64(fb_tier_files_shortage(tier, i), held_bytes(tier, i));
     return (int64_t)excess;
 }
