@@ -59,7 +59,7 @@ struct uring {
     int start_result; /* STARTED_UNSET until the ring is there */
     unsigned in_ring;
     bool sleeping;
-    bool woken; /* an eventfd write is on its way */
+    bool woken; /* an eventfd write is on its way, or it was just started */
 };
 
 struct rings {
@@ -229,6 +229,7 @@ static void loop(struct fb_engine *e, struct uring *u)
 {
     struct io_uring_cqe *cqes[BATCH];
     struct uring *other;
+    bool is_new = true;
     unsigned ran = 0;
 
     for (;;) {
@@ -239,6 +240,8 @@ static void loop(struct fb_engine *e, struct uring *u)
         fb_mutex_lock(&e->lock);
         /* Or we would choose ourselves for what waits, and come to it only after done(). */
         u->sleeping = false;
+        u->woken = u->woken && !is_new;
+        is_new = false;
         e->outstanding -= ran;
         for (unsigned i = 0; i < count; i++)
             complete(e, u, cqes[i], &finished);
@@ -305,6 +308,7 @@ static void *run(void *arg)
 
     fb_mutex_lock(&e->lock);
     u->start_result = r;
+    u->woken = r == 0; /* it looks at the queue before it sleeps */
     fb_cond_signal(&u->started);
     fb_mutex_unlock(&e->lock);
     if (r < 0)
