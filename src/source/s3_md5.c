@@ -33,6 +33,15 @@ bool fb_s3_md5_able(void)
 #endif
 }
 
+static fb_s3_md5_fn *blocks_fn(void)
+{
+#if defined(__x86_64__)
+    return CPU_FEATURE_ACTIVE(AVX512VL) ? fb_s3_md5_blocks_avx512 : fb_s3_md5_blocks_avx2;
+#else
+    return NULL;
+#endif
+}
+
 /* What is left, a one bit, zeros, and the length in bits. */
 static void finish(struct lane *lane, size_t filled)
 {
@@ -112,7 +121,7 @@ static void advance(struct lane lanes[LANES], uint32_t state[4][LANES], size_t b
     }
     for (unsigned i = 0; i < LANES; i++)
         data[i] = lanes[i].message ? lanes[i].data : some;
-    fb_s3_md5_blocks(state, data, blocks);
+    blocks_fn()(state, data, blocks);
     for (unsigned i = 0; i < LANES; i++) {
         if (!lanes[i].message)
             continue;

@@ -5,6 +5,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+# include <sys/platform/x86.h>
+#endif
 
 #include "base/rand.h"
 #include "core/mem.h"
@@ -80,11 +83,35 @@ static void test_mixtures(void **state)
         one_turn(0, false, count, &dice);
 }
 
+/* Each kind of vectors that there is makes the same of it. */
+static void test_kinds(void **state)
+{
+#if defined(__x86_64__)
+    static uint8_t bytes[FB_S3_MD5_LANES][4 * FB_S3_MD5_BLOCK];
+    uint32_t one[4][FB_S3_MD5_LANES] = {{0}}, other[4][FB_S3_MD5_LANES] = {{0}};
+    const uint8_t *data[FB_S3_MD5_LANES];
+    struct fb_rand dice = {.state = 3};
+
+    if (!CPU_FEATURE_ACTIVE(AVX512VL))
+        return;
+    for (unsigned i = 0; i < FB_S3_MD5_LANES; i++) {
+        data[i] = bytes[i];
+        for (unsigned b = 0; b < sizeof bytes[i]; b++)
+            bytes[i][b] = (uint8_t)fb_rand_u64(&dice);
+    }
+    fb_s3_md5_blocks_avx2(one, data, 4);
+    fb_s3_md5_blocks_avx512(other, data, 4);
+    assert_memory_equal(one, other, sizeof one);
+#endif
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_kinds),
     };
 
     if (!fb_s3_md5_able())
