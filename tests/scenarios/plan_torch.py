@@ -1,12 +1,14 @@
 """What plan_torch runs: `make DIR` writes a data set, `train MOUNT first` reads it through a mount
 with torch's DataLoader, looks at the daemon's counters, and prints the epoch in the midst of which
-it ends; `train MOUNT EPOCH` goes on with that one. `find MOUNT` reads without a plan."""
+it ends; `train MOUNT EPOCH` goes on with that one. `find MOUNT` reads without a plan. `alone DIR`
+attaches to files that no daemon serves."""
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+import warnings
 
 FILES = 600
 BYTES = 60_000
@@ -128,6 +130,34 @@ def find(mount):
     raise AssertionError("no seed was found")
 
 
+def alone(folder):
+    """Where Forebay does not run, a script that has attach() trains as it would without."""
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    import forebay.torch
+
+    data = Data(folder)
+    for program, why in ((None, "no daemon serves"), ("/none/forebay", "/none/forebay")):
+        sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=7)
+        loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert forebay.torch.attach(loader, forebay=program) is None
+            orders = []
+            for number in (0, 5):
+                sampler.set_epoch(number)
+                orders.append([n for batch in loader for n in batch.tolist()])
+        assert len(caught) == 1 and caught[0].filename == __file__, caught
+        assert "without a plan" in str(caught[0].message) and why in str(caught[0].message), caught
+        assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+        try:
+            forebay.torch.attach(loader, forebay=program, required=True)
+        except (RuntimeError, OSError) as error:
+            assert why in str(error), error
+        else:
+            raise AssertionError("required, and not refused")
+
+
 def read_epoch(loader, number, batches=None):
     """One epoch with a plan, or its beginning: whether it was as a plan promises."""
     loader.sampler.set_epoch(number)
@@ -169,6 +199,8 @@ def train(mount, when):
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(sys.argv[2])
+    elif sys.argv[1] == "alone":
+        alone(sys.argv[2])
     elif sys.argv[1] == "find":
         find(sys.argv[2])
     else:

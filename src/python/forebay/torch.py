@@ -4,8 +4,8 @@
 
     forebay.torch.attach(loader)    # from now on its files are in memory when they are read
 
-The data set lies below a Forebay mount, or below a source of `forebay run`. To look at a plan
-instead:
+The data set lies below a Forebay mount, or below a source of `forebay run`. Where no daemon serves
+it, attach() warns, and the program goes on as without that line. To look at a plan instead:
 
     loader = torch.utils.data.DataLoader(ImageFolder("/data/train"), batch_size=128, shuffle=True,
                                          num_workers=4, generator=torch.Generator().manual_seed(1))
@@ -35,6 +35,9 @@ __all__ = ["Plan", "attach", "describe"]
 _LARGE = (2**32 - 1) // 20
 _LARGE_SINCE = (2, 6)
 _PATIENCE_S = 120  # for the tool that hands a plan over
+
+# Of handing over: training goes on without the cache.
+_FAILURES = (RuntimeError, OSError, subprocess.SubprocessError)
 
 # Where data sets that have no `samples` keep their files.
 _PATHS = ("paths", "files", "filenames", "file_list", "image_paths", "images")
@@ -83,15 +86,22 @@ class Plan:
         return shlex.join(["forebay", "plan", *self.arguments("FILE")])
 
 
-def attach(loader, *, paths=None, set_epoch=True, forebay=None):
+def attach(loader, *, paths=None, set_epoch=True, forebay=None, required=False):
     """Hand the plan of a DataLoader to the daemon that serves its files; returns the plan.
 
     To be called before the loader's first epoch. The program reads as before, in the order it has:
     only the files are in memory by then. With a DistributedSampler, set_epoch() may jump: the plan
-    follows it. RuntimeError: no daemon serves the files, or it does not take the plan.
+    follows it. Where no daemon serves the files, or it does not take the plan, a warning says so,
+    None is returned, and the loader is as it was; with required=True that is a RuntimeError.
     """
     plan = describe(loader, paths=paths, set_epoch=set_epoch)
-    _hand_over(plan, forebay)
+    try:
+        _hand_over(plan, forebay)
+    except _FAILURES as error:
+        if required:
+            raise
+        warnings.warn(f"training goes on without a plan: {error}", stacklevel=2)
+        return None
     if plan.sampler == "torch-distributed" and set_epoch:
         _follow(loader.sampler, plan, forebay)
     return plan
@@ -123,7 +133,7 @@ def _follow(sampler, plan, forebay):
         if epoch not in (known["next"], known["next"] - 1):
             try:
                 _hand_over(dataclasses.replace(plan, first_epoch=epoch), forebay)
-            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            except _FAILURES as error:
                 # Training goes on without the cache.
                 warnings.warn(f"forebay does not follow to epoch {epoch}: {error}")
         known["next"] = epoch + 1
