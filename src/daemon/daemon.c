@@ -176,6 +176,7 @@ static int claim_home(struct fb_daemon *d, struct fb_error *err)
     rc = open_log(c);
     if (rc)
         return fb_error_set(err, rc, "cannot write the log %s: %s", c->log_file, fb_strerror(rc));
+    d->log_is_file = c->log_file && *c->log_file;
     rc = fb_log_start();
     if (rc)
         return fb_error_set(err, rc, "cannot start a thread: %s", fb_strerror(rc));
@@ -602,6 +603,13 @@ static void limit_arenas(uint64_t memory_bytes)
     (void)mallopt(M_ARENA_MAX, (int)fb_max_u64(most, ARENAS_MIN));
 }
 
+/* Whoever started us prints it; who reads the log later, or whose terminal is gone, has that. */
+static void log_failure(const struct fb_daemon *d, int rc, const struct fb_error *err)
+{
+    if (d->log_is_file)
+        fb_log_error("not started: %s", err->text[0] ? err->text : fb_strerror(rc));
+}
+
 int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
 {
     struct fb_daemon *d = daemon_new(options);
@@ -612,7 +620,7 @@ int fb_daemon_run(const struct fb_daemon_options *options, struct fb_error *err)
         return fb_error_set(err, -ENOMEM, "out of memory");
     rc = start(d, err);
     if (rc)
-        fb_log_debug("not started: %s", err->text);
+        log_failure(d, rc, err);
     else
         run(d);
     if (!stop(d)) {

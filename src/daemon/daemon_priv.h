@@ -25,6 +25,7 @@ struct fb_daemon {
     struct fb_error local_error;   /* for this reason */
     struct fb_error metrics_error; /* why there are none; before the first request is answered */
     char *client_socket;
+    bool log_is_file;
     char *mounts_dir;               /* of private mounts; NULL before the home is claimed */
     struct fb_shares *shares;       /* NULL without `local` */
     _Atomic(struct fb_http *) http; /* its own thread asks for it */
