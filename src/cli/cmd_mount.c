@@ -108,10 +108,12 @@ static int run(int argc, char **argv)
 {
     struct fb_error error = {""};
     char **words;
+    size_t rows;
+    const struct fb_setting *table = fb_config_table(&rows);
     int count;
     int status;
 
-    if (cli_mount_options(argc, argv, &count, &words, &error) != 0)
+    if (cli_mount_options(table, rows, argc, argv, &count, &words, &error) != 0)
         return cli_usage(&cli_mount, "%s", error.text);
     status = run_words(count, words);
     free(words);

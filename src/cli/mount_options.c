@@ -1,11 +1,16 @@
 #include "cli/mount_options.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 
+#define NAME_SIZE 80 /* of an option's name; a longer one is cut, and stays unknown */
+
 struct output {
+    const struct fb_setting *table; /* the flags there are */
+    size_t rows;
     char **words;
     int count;
     char *text; /* where the next text goes */
@@ -73,11 +78,37 @@ static char *flag_for(const char *option)
     return NULL;
 }
 
-static void take_options(const char *list, struct output *out)
+/* `option` has dashes; the user wrote it as `written`, in a list. */
+static int check_option(const struct output *out, const char *option, const char *written,
+                        struct fb_error *err)
+{
+    int written_len = (int)strcspn(written, ",=");
+    char name[NAME_SIZE];
+    const char *near;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
+    if (fb_setting_find(out->table, out->rows, name) ||
+        (strncmp(name, "no-", 3) == 0 && fb_setting_find(out->table, out->rows, name + 3)))
+        return 0;
+    if (strcmp(name, "remount") == 0)
+        return fb_error_set(err, -ENOENT,
+                            "-o remount: a mount of Forebay keeps its options; `forebay umount` it "
+                            "and mount it again");
+    near = fb_setting_nearest(out->table, out->rows, name);
+    if (near)
+        return fb_error_set(err, -ENOENT, "-o %.*s: no such option; did you mean -o %s?",
+                            written_len, written, near);
+    return fb_error_set(err, -ENOENT, "-o %.*s: no such option; --help lists those there are",
+                        written_len, written);
+}
+
+static int take_options(const char *list, struct output *out, struct fb_error *err)
 {
     while (*list) {
+        const char *written = list;
         char *flag = out->text;
         char *option = flag + 2;
+        int rc;
 
         cut_option(&list, out);
         if (!*option || is_ignored(option))
@@ -87,9 +118,13 @@ static void take_options(const char *list, struct output *out)
             continue;
         }
         use_dashes(option);
+        rc = check_option(out, option, written, err);
+        if (rc)
+            return rc;
         out->words[out->count++] = flag;
         out->text = flag + strlen(flag) + 1;
     }
+    return 0;
 }
 
 /* `-o LIST`, `-oLIST`, and what mount(8) users write: `--options=LIST` is none of ours. */
@@ -104,10 +139,10 @@ static const char *options_at(int argc, char **argv, int *at)
     return argv[++*at];
 }
 
-int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
-                      struct fb_error *err)
+int cli_mount_options(const struct fb_setting *table, size_t count, int argc, char **argv,
+                      int *ret_count, char ***ret_words, struct fb_error *err)
 {
-    struct output out = {0};
+    struct output out = {.table = table, .rows = count};
     size_t slots = (size_t)argc + 1;
     size_t bytes = 0;
     bool flags = true;
@@ -123,11 +158,14 @@ int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
     out.text = (char *)(out.words + slots);
     for (int i = 0; i < argc; i++) {
         const char *list = flags && i > 0 ? options_at(argc, argv, &i) : NULL;
+        int rc = list ? take_options(list, &out, err) : 0;
 
-        if (list) {
-            take_options(list, &out);
-            continue;
+        if (rc) {
+            free(out.words);
+            return rc;
         }
+        if (list)
+            continue;
         flags = flags && strcmp(argv[i], "--") != 0;
         out.words[out.count++] = argv[i];
     }

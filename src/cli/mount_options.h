@@ -8,12 +8,14 @@
 
 #include "base/attr.h"
 #include "core/error.h"
+#include "core/settings.h"
 
-/* Replaces every `-o a,b=c` by `--a --b=c`. Options that are the kernel's or fstab's own business
- * are dropped; `ro` is --read-only; `_` in a name counts as `-`; a comma in a value is written
- * `\,`. The array is one block with its texts and ends with NULL: free(3) it. -ENOMEM with a
- * sentence. */
-FB_MUST_CHECK int cli_mount_options(int argc, char **argv, int *ret_count, char ***ret_words,
+/* Replaces every `-o a,b=c` by `--a --b=c`, which must be flags of the table; -ENOENT otherwise,
+ * with a sentence that names the option as it was written. Options that are the kernel's or fstab's
+ * own business are dropped; `ro` is --read-only; `_` in a name counts as `-`; a comma in a value is
+ * written `\,`. The array is one block with its texts and ends with NULL: free(3) it. */
+FB_MUST_CHECK int cli_mount_options(const struct fb_setting *table, size_t count, int argc,
+                                    char **argv, int *ret_count, char ***ret_words,
                                     struct fb_error *err);
 
 /* The arguments of a /sbin/mount.forebay, `SOURCE DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`, as

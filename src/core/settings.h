@@ -45,6 +45,13 @@ void fb_settings_defaults(const struct fb_setting *table, size_t count, void *co
 
 void fb_settings_free(const struct fb_setting *table, size_t count, void *config);
 
+/* The row of that name, or NULL. */
+const struct fb_setting *fb_setting_find(const struct fb_setting *table, size_t count,
+                                         const char *name);
+
+/* The name that `name` was probably meant to be, or NULL. */
+const char *fb_setting_nearest(const struct fb_setting *table, size_t count, const char *name);
+
 /* One value by name. -ENOENT: no such setting; -EINVAL: bad value; both with a sentence in err that
  * names the setting, the value and what is expected. */
 FB_MUST_CHECK int fb_settings_set(const struct fb_setting *table, size_t count, void *config,

@@ -9,18 +9,11 @@
 #define FB_SETTING_NAME_MAX  48 /* of a setting's name */
 #define FB_SETTING_VALUE_MAX 80 /* of a value that an error quotes */
 
-/* The row of that name, or NULL. */
-const struct fb_setting *fb_setting_find(const struct fb_setting *table, size_t count,
-                                         const char *name);
-
 /* Parses `value` into the field. Sentences call the setting `label`: --memory, FOREBAY_MEMORY. */
 FB_MUST_CHECK int fb_setting_assign(const struct fb_setting *setting, void *config,
                                     const char *label, const char *value, struct fb_error *err);
 
 /* What to call the value of a flag: SIZE, or the choices. */
 const char *fb_setting_argument(const struct fb_setting *setting);
-
-/* The name that `name` was probably meant to be, or NULL. */
-const char *fb_setting_nearest(const struct fb_setting *table, size_t count, const char *name);
 
 #endif
