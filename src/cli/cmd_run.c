@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/bucket_flags.h"
 #include "cli/cli.h"
 #include "cli/join.h"
 #include "cli/preload.h"
@@ -195,6 +196,15 @@ static int check_places(const struct fb_share_request *r, struct fb_error *err)
     return 0;
 }
 
+static bool has_bucket(const struct fb_share_request *r)
+{
+    bool has = false;
+
+    for (unsigned i = 0; i < r->count; i++)
+        has = has || fb_source_is_s3(r->sources[i].path);
+    return has;
+}
+
 /* The texts of the request's sources are `texts`, to be freed either way. */
 static int share_request(const struct words *w, const struct fb_config *config,
                          char *texts[2 * FB_SHARES_MAX], struct fb_share_request *ret_request,
@@ -242,6 +252,8 @@ static int attach(const struct words *w, const struct fb_config *config, json_t 
     int rc = share_request(w, config, texts, &shares, err);
 
     if (rc == 0) {
+        if (!has_bucket(&shares))
+            cli_warn_of_bucket_flags(config);
         request = attach_json(config, &shares);
         rc = request ? cli_join(&options, w->program, request, ret_reply, err) : -ENOMEM;
     }

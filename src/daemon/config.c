@@ -158,6 +158,12 @@ size_t fb_config_mount_rows(void)
     return rows;
 }
 
+bool fb_config_is_of_buckets(const struct fb_setting *row)
+{
+    return row->offset >= offsetof(struct fb_config, mount.endpoint_url) &&
+           row->offset <= offsetof(struct fb_config, mount.part_bytes);
+}
+
 const char *fb_config_choice(const char *choices, unsigned position, char *buf, size_t size)
 {
     struct fb_setting row = {.type = FB_SETTING_CHOICE, .choices = choices};

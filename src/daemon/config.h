@@ -35,7 +35,7 @@ struct fb_mount_settings {
     uint64_t source_threads; /* 0: the source's default */
     uint64_t fuse_threads;   /* 0: one per CPU */
     uint64_t max_background;
-    char *endpoint_url; /* those of an object store; NULL or "": by the environment */
+    char *endpoint_url; /* to part_bytes: of buckets; NULL or "": by the environment */
     char *region;
     char *profile;
     bool path_style;
@@ -107,6 +107,9 @@ const struct fb_setting *fb_config_table(size_t *ret_count);
 /* How many of the rows are those of a mount. */
 size_t fb_config_mount_rows(void);
 
+/* Whether a row has no meaning where the source is a directory. */
+bool fb_config_is_of_buckets(const struct fb_setting *row);
+
 /* What holds when nobody says anything; to be resolved, too. */
 void fb_config_defaults(struct fb_config *config);
 
@@ -142,6 +145,16 @@ FB_MUST_CHECK int fb_mount_settings_copy(struct fb_mount_settings *to,
 void fb_mount_settings_free(struct fb_mount_settings *settings);
 FB_MUST_CHECK int fb_mount_settings_check(const struct fb_mount_settings *settings,
                                           struct fb_error *err);
+
+/* What the objects of a bucket are shown with. */
+struct fb_owner {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t umask;
+};
+
+FB_MUST_CHECK int fb_mount_settings_owner(const struct fb_mount_settings *settings,
+                                          struct fb_owner *ret_owner, struct fb_error *err);
 
 /* How long such a mount may take to become live, less than FB_CONTROL_WORK_NS; whoever waits for it
  * waits a few seconds longer. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "cache/budget.h"
 #include "cache/cache.h"
@@ -44,6 +45,9 @@
 #define MOUNT_WAIT_MAX_NS  (45 * FB_NS_PER_S)
 #define LOG_SHARE          40 /* one part in so many of the disk's budget is for logs */
 #define LOG_MIN_BYTES      (64ULL << 10)
+#define CONNECTIONS_MAX    4096
+#define UMASK_DEFAULT      022
+#define UMASK_MAX          0777
 #define PART_MIN           (5u << 20) /* S3 takes no smaller part but the last */
 
 static int check_number(const char *name, uint64_t value, uint64_t least, uint64_t most,
@@ -84,9 +88,43 @@ static int check_duration(const char *name, int64_t value, int64_t least, int64_
                         fb_format_duration(high, most));
 }
 
+/* "" or NULL: `fallback`. */
+static int parse_number(const char *name, const char *text, int base, uint32_t fallback,
+                        uint32_t *ret_number, struct fb_error *err)
+{
+    unsigned long number;
+    char *end;
+
+    *ret_number = fallback;
+    if (!text || !*text)
+        return 0;
+    errno = 0;
+    number = strtoul(text, &end, base);
+    if (*end || errno || text[0] < '0' || text[0] > '9' || number > UINT32_MAX)
+        return fb_error_set(err, -EINVAL, "%s: '%s' is no %snumber", name, text,
+                            base == 8 ? "octal " : "");
+    *ret_number = (uint32_t)number;
+    return 0;
+}
+
+int fb_mount_settings_owner(const struct fb_mount_settings *settings, struct fb_owner *ret_owner,
+                            struct fb_error *err)
+{
+    int rc = parse_number("uid", settings->uid, 10, geteuid(), &ret_owner->uid, err);
+
+    if (rc == 0)
+        rc = parse_number("gid", settings->gid, 10, getegid(), &ret_owner->gid, err);
+    if (rc == 0)
+        rc = parse_number("umask", settings->umask, 8, UMASK_DEFAULT, &ret_owner->umask, err);
+    if (rc == 0 && ret_owner->umask > UMASK_MAX)
+        rc = fb_error_set(err, -EINVAL, "umask: '%s' is more than 0777", settings->umask);
+    return rc;
+}
+
 int fb_mount_settings_check(const struct fb_mount_settings *settings, struct fb_error *err)
 {
     struct fb_fault_config fault;
+    struct fb_owner owner;
     int rc = 0;
 
     rc = check_duration("metadata-ttl", settings->metadata_ttl_ns, 0, TTL_MAX_NS, err);
@@ -99,6 +137,10 @@ int fb_mount_settings_check(const struct fb_mount_settings *settings, struct fb_
         rc = check_number("fuse-threads", settings->fuse_threads, 0, FUSE_THREADS_MAX, err);
     if (rc == 0)
         rc = check_number("max-background", settings->max_background, 1, BACKGROUND_MAX, err);
+    if (rc == 0)
+        rc = fb_mount_settings_owner(settings, &owner, err);
+    if (rc == 0)
+        rc = check_number("connections", settings->connections, 0, CONNECTIONS_MAX, err);
     if (rc == 0 && settings->part_bytes)
         rc = check_size("part-size", settings->part_bytes, PART_MIN, FB_S3_PART_CAP, err);
     if (rc == 0 && settings->fault && *settings->fault)

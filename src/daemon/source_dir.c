@@ -85,25 +85,6 @@ int fb_source_dir_check(const char *source, const struct fb_own_dirs *own, char 
     return rc;
 }
 
-/* "" or NULL: `fallback`. */
-static int number_of(const char *name, const char *text, int base, uint32_t fallback,
-                     uint32_t *ret_number, struct fb_error *err)
-{
-    unsigned long number;
-    char *end;
-
-    *ret_number = fallback;
-    if (!text || !*text)
-        return 0;
-    errno = 0;
-    number = strtoul(text, &end, base);
-    if (*end || errno || text[0] == '-' || number > UINT32_MAX)
-        return fb_error_set(err, -EINVAL, "%s: '%s' is no %snumber", name, text,
-                            base == 8 ? "octal " : "");
-    *ret_number = (uint32_t)number;
-    return 0;
-}
-
 static int open_s3(const char *source, const struct fb_mount_settings *settings,
                    const struct fb_own_dirs *own, struct fb_source **ret_source,
                    struct fb_error *err)
@@ -122,15 +103,15 @@ static int open_s3(const char *source, const struct fb_mount_settings *settings,
         .env = (const char *const *)settings->env,
         .journal = own->journal,
     };
-    int rc = number_of("uid", settings->uid, 10, geteuid(), &s3.uid, err);
+    struct fb_owner owner;
+    int rc = fb_mount_settings_owner(settings, &owner, err);
 
-    if (rc == 0)
-        rc = number_of("gid", settings->gid, 10, getegid(), &s3.gid, err);
-    if (rc == 0)
-        rc = number_of("umask", settings->umask, 8, 022, &s3.umask, err);
-    if (rc == 0 && s3.umask > 0777)
-        rc = fb_error_set(err, -EINVAL, "umask: '%s' is more than 0777", settings->umask);
-    return rc ? rc : fb_source_s3_open(&s3, ret_source, err);
+    if (rc)
+        return rc;
+    s3.uid = owner.uid;
+    s3.gid = owner.gid;
+    s3.umask = owner.umask;
+    return fb_source_s3_open(&s3, ret_source, err);
 }
 
 static int open_source(const char *source, const struct fb_mount_settings *settings,
