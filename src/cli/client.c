@@ -164,3 +164,22 @@ int cli_request_any(const json_t *request, int64_t wait_ns, json_t **ret_reply, 
     fb_runtime_sockets_free(sockets);
     return 0;
 }
+
+int cli_nobody_serves(const char *path, struct fb_error *err)
+{
+    struct fb_mountinfo info;
+    int rc = -ENOENT;
+
+    if (fb_mountinfo_find(path, &info) != 0)
+        info = (struct fb_mountinfo){0};
+    if (info.type && strcmp(info.type, FB_MOUNT_TYPE) == 0)
+        rc = fb_error_set(err, rc,
+                          "the daemon of the mount that holds %s does not answer; if it has ended, "
+                          "`forebay umount %s` and mount again",
+                          path, info.mountpoint);
+    else
+        rc = fb_error_set(
+            err, rc, "%s is not below a Forebay mount, nor below a source of `forebay run`", path);
+    fb_mountinfo_free(&info);
+    return rc;
+}

@@ -45,4 +45,7 @@ const char *cli_reply_error(const json_t *reply);
 FB_MUST_CHECK int cli_request_any(const json_t *request, int64_t wait_ns, json_t **ret_reply,
                                   int *ret_fd, struct fb_error *err);
 
+/* Why none did, for a request about `path`: -ENOENT, with the sentence. */
+FB_MUST_CHECK int cli_nobody_serves(const char *path, struct fb_error *err);
+
 #endif

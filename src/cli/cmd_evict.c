@@ -27,14 +27,11 @@ static int find_path(const char *text, char **ret_path)
 
 static int take_reply(const json_t *reply, const char *path)
 {
+    struct fb_error error = {""};
     json_int_t files = json_integer_value(json_object_get(reply, "files"));
 
-    if (!reply && fb_mountinfo_is_below_forebay(path))
-        return cli_fail(CLI_FAILED, "the daemon of the mount that holds %s does not answer", path);
-    if (!reply)
-        return cli_fail(CLI_FAILED,
-                        "%s is not below a Forebay mount, nor below a source of `forebay run`",
-                        path);
+    if (!reply && cli_nobody_serves(path, &error) != 0)
+        return cli_fail(CLI_FAILED, "%s", error.text);
     if (!cli_reply_ok(reply))
         return cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
     if (files == 0) {

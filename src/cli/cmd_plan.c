@@ -14,6 +14,7 @@
 #include "cli/listing.h"
 #include "core/mem.h"
 #include "core/units.h"
+#include "daemon/mountinfo.h"
 #include "daemon/paths.h"
 #include "daemon/wire.h"
 #include "epoch/plan.h"
@@ -309,6 +310,8 @@ static int send_request(const char *path, json_t *request, json_t **ret_reply)
     json_decref(request);
     if (rc)
         return cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
+    if (!*ret_reply && fb_mountinfo_is_below_forebay(path) && cli_nobody_serves(path, &error) != 0)
+        return cli_fail(CLI_FAILED, "%s", error.text);
     if (!*ret_reply)
         return cli_fail(CLI_FAILED,
                         "no daemon serves %s: mount it, or start the program with `forebay run`; "

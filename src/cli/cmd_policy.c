@@ -39,10 +39,8 @@ static int order(const char *text, const char *policy)
     json_decref(request);
     if (rc)
         status = cli_fail(CLI_FAILED, "%s", error.text[0] ? error.text : fb_strerror(rc));
-    else if (!reply)
-        status =
-            cli_fail(CLI_FAILED,
-                     "%s is not below a Forebay mount, nor below a source of `forebay run`", path);
+    else if (!reply && cli_nobody_serves(path, &error) != 0)
+        status = cli_fail(CLI_FAILED, "%s", error.text);
     else if (!cli_reply_ok(reply))
         status = cli_fail(CLI_FAILED, "%s", cli_reply_error(reply));
     else if (strcmp(policy, "auto") != 0)

@@ -120,9 +120,7 @@ static int take_reply(struct warmup *w, const json_t *reply, struct fb_error *er
     const char *error = json_string_value(json_object_get(reply, "error"));
 
     if (!reply)
-        return fb_error_set(err, -ENOENT,
-                            "%s is not below a Forebay mount, nor below a source of `forebay run`",
-                            w->path);
+        return cli_nobody_serves(w->path, err);
     if (!cli_reply_ok(reply))
         return fb_error_set(err, -EIO, "%s", cli_reply_error(reply));
     json_decref(w->places);
