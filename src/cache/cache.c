@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cache/cache_priv.h"
 #include "core/clock.h"
@@ -515,11 +516,21 @@ int64_t fb_volume_timeout_ns(const struct fb_volume *volume)
 
 /* ---- evicting by hand ---- */
 
+struct eviction {
+    struct fb_volume *volume;
+    uint64_t files;
+};
+
 static void evict_one(void *arg, uint32_t file)
 {
-    struct fb_volume *volume = arg;
+    struct eviction *eviction = arg;
+    struct fb_volume *volume = eviction->volume;
     struct fb_cache *cache = volume->cache;
+    struct fb_attr attr;
 
+    fb_files_attr(cache->files, file, &attr);
+    if (S_ISREG(attr.mode))
+        eviction->files++;
     fb_store_forget(cache->store, file);
     fb_files_doubt(cache->files, file);
     fb_volumes_retired(cache, volume->id, file);
@@ -529,15 +540,15 @@ static void evict_one(void *arg, uint32_t file)
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path)
 {
     struct fb_cache *cache = volume->cache;
-    uint64_t count;
+    struct eviction eviction = {.volume = volume};
     int rc;
 
     /* First: what is being read or looked up must not come in behind us. */
     atomic_fetch_add(&cache->evictions, 1);
     fb_meta_forgetting(volume, NULL);
-    count = fb_files_visit(cache->files, volume->id, path, evict_one, volume);
+    (void)fb_files_visit(cache->files, volume->id, path, evict_one, &eviction);
     rc = fb_store_hide(cache->store, volume->id, path);
     if (rc < 0)
         fb_log_warn("%s is evicted, but may be back after a restart: %s", path, fb_strerror(rc));
-    return count;
+    return eviction.files;
 }

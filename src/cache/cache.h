@@ -367,7 +367,8 @@ FB_MUST_CHECK int fb_cache_stat(struct fb_volume *volume, const char *path, uint
 /* ---- control ---- */
 
 /* Forgets `path` and everything below it, here and (through `retired`) in the kernel; the next
- * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten. */
+ * access asks the source. Stays forgotten over a restart. Returns how many files were forgotten,
+ * without directories and links. */
 uint64_t fb_cache_evict(struct fb_volume *volume, const char *path);
 
 /* ---- the brain: what was recognised, and what follows from it (cache/steer.h) ---- */
