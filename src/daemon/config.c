@@ -74,8 +74,8 @@ static const struct fb_setting table[] = {
         "latency=5ms,bandwidth=200M,error=1%"),
 
     ROW("memory", 'm', SIZE, memory_bytes, NULL, NULL, "SIZE", group_cache,
-        "Memory for segments, tables and buffers together; by default a quarter of the machine's "
-        "or the control group's, at most 4G"),
+        "Memory for segments, tables and buffers together; by default, or with 0, a quarter of the "
+        "machine's or the control group's, at most 4G"),
     ROW("cache-dir", 'd', STRING, cache_dir, NULL, NULL, "DIR[:DIR]", group_cache,
         "Where cached data lives on disk; several directories are striped. By default "
         "/var/cache/forebay for root, ~/.cache/forebay for others. One daemon owns it"),
