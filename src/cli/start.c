@@ -111,6 +111,15 @@ static void daemon_ready(void *arg)
     close(fb_steal_fd(fd));
 }
 
+/* The log has it, too, but that is a file; until we are ready standard error is our caller's. */
+static void daemon_note(void *arg, const char *sentence)
+{
+    (void)arg;
+    fputs("forebay: warning: ", stderr);
+    cli_print_text(stderr, sentence);
+    fputc('\n', stderr);
+}
+
 /* What our caller had open (a shell's lock file, the write end of a pipe) is not ours to keep. */
 static void close_inherited(int keep)
 {
@@ -128,6 +137,7 @@ static void run_daemon(const struct fb_daemon_options *asked, char **others, int
     for (char **word = others; word && *word; word++)
         memset(*word, 0, strlen(*word));
     options.ready = daemon_ready;
+    options.note = daemon_note;
     options.arg = &fd;
     setsid();
     use_null(STDIN_FILENO);

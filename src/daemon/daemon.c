@@ -255,10 +255,14 @@ static int start_mounts(struct fb_daemon *d, struct fb_error *err)
     const struct fb_list *tmp;
 
     FB_LIST_FOREACH (it, tmp, d->options->mounts) {
-        int rc = fb_mounts_add(d->mounts, FB_LIST_ENTRY(it, struct fb_mount_request, link), err);
+        struct fb_error note = {""};
+        int rc =
+            fb_mounts_add(d->mounts, FB_LIST_ENTRY(it, struct fb_mount_request, link), &note, err);
 
         if (rc)
             return rc;
+        if (note.text[0] && d->options->note)
+            d->options->note(d->options->arg, note.text);
     }
     return 0;
 }

@@ -30,6 +30,9 @@ struct fb_daemon_options {
     const struct fb_share_request *shares; /* NULL: none */
     bool keep;                             /* live on without mounts and shares */
     void (*ready)(void *arg);              /* may be NULL */
+    /* Before that: something that is logged, too, but who waits for a mount should read. May be
+     * NULL. */
+    void (*note)(void *arg, const char *sentence);
     void *arg;
 };
 

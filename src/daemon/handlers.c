@@ -139,11 +139,11 @@ static json_t *notes_on(const struct fb_config *config, const json_t *wishes)
 /* A source that hangs may let go long after the socket has told the caller that it took too long:
  * then there must be no mount all the same. */
 static int add_in_time(struct fb_daemon *d, const struct fb_mount_request *mount,
-                       struct fb_error *err)
+                       struct fb_error *note, struct fb_error *err)
 {
     int64_t until_ns = fb_now_ns() + fb_mount_settings_wait_ns(&mount->settings);
     FB_AUTO_FREE char *mountpoint = NULL;
-    int rc = fb_mounts_add(d->mounts, mount, err);
+    int rc = fb_mounts_add(d->mounts, mount, note, err);
 
     if (rc || fb_now_ns() < until_ns)
         return rc;
@@ -159,9 +159,9 @@ static int add_in_time(struct fb_daemon *d, const struct fb_mount_request *mount
 static json_t *op_mount(void *arg, const json_t *request, const struct ucred *peer)
 {
     struct fb_daemon *d = arg;
-    struct fb_error error = {""};
+    struct fb_error error = {""}, note = {""};
     struct fb_mount_request *mount = NULL;
-    json_t *reply;
+    json_t *reply, *notes;
     int rc;
 
     (void)peer;
@@ -169,15 +169,17 @@ static json_t *op_mount(void *arg, const json_t *request, const struct ucred *pe
         return fb_wire_error(FB_WIRE_STOPPING, STOPPING_SENTENCE);
     rc = take_mount(request, &mount, &error);
     if (rc == 0 && mount)
-        rc = add_in_time(d, mount, &error);
+        rc = add_in_time(d, mount, &note, &error);
     fb_mount_request_free(mount);
     if (rc) {
         reply = fail(rc, &error);
     } else {
         reply = fb_wire_ok();
         json_object_set_new(reply, "pid", json_integer(getpid()));
-        json_object_set_new(reply, "notes",
-                            notes_on(d->options->config, json_object_get(request, "cache")));
+        notes = notes_on(d->options->config, json_object_get(request, "cache"));
+        if (note.text[0])
+            json_array_append_new(notes, json_string(note.text));
+        json_object_set_new(reply, "notes", notes);
     }
     fb_daemon_leave(d);
     return reply;

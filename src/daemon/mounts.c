@@ -144,8 +144,17 @@ static int start_entry(struct fb_mounts *m, struct entry *e, struct fb_error *er
     return 0;
 }
 
+/* A prefix need not exist to be written to; one that is misspelt looks the same. */
+static void look_for_typo(const struct entry *e, struct fb_error *note)
+{
+    if (!fb_source_is_bare(fb_volume_source(fb_mount_volume(e->mount))))
+        return;
+    (void)fb_error_set(note, 0, "nothing lies below %s so far; is that its name?", e->source);
+    fb_log_warn("%s", note->text);
+}
+
 int fb_mounts_add(struct fb_mounts *mounts, const struct fb_mount_request *request,
-                  struct fb_error *err)
+                  struct fb_error *note, struct fb_error *err)
 {
     struct entry *e = fb_alloc(sizeof *e);
     int rc;
@@ -169,6 +178,7 @@ int fb_mounts_add(struct fb_mounts *mounts, const struct fb_mount_request *reque
         return rc;
     }
     fb_log_info("mounted %s on %s", e->source, e->mountpoint);
+    look_for_typo(e, note);
     /* It may have ended before it counted as live. */
     if (atomic_load_explicit(&e->ended, memory_order_acquire))
         fb_roster_changed(&mounts->roster);

@@ -32,9 +32,10 @@ FB_MUST_CHECK int fb_mounts_create(struct fb_cache *cache, const struct fb_own_d
 /* All mounts are gone. Takes NULL. */
 void fb_mounts_destroy(struct fb_mounts *mounts);
 
-/* Checks, opens the source and mounts. -EBUSY: that mount point is taken. */
+/* Checks, opens the source and mounts. -EBUSY: that mount point is taken. What is odd about a mount
+ * that succeeds is a sentence in `note`, for who asked; it is in the log already. */
 FB_MUST_CHECK int fb_mounts_add(struct fb_mounts *mounts, const struct fb_mount_request *request,
-                                struct fb_error *err);
+                                struct fb_error *note, struct fb_error *err);
 
 /* -ENOENT: no such mount here; -EBUSY: somebody uses it, and not `force`. */
 FB_MUST_CHECK int fb_mounts_remove(struct fb_mounts *mounts, const char *mountpoint, bool force,

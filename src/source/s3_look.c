@@ -229,6 +229,9 @@ static void conclude(struct fb_s3_look *look)
     bool has_head = *look->path != '\0';
     int head = has_head ? of_head(look) : -ENOENT, list = look->list.result;
 
+    if (list == 0 && !has_head)
+        atomic_store_explicit(&look->s3->bare, *look->dir_key && !look->found_key,
+                              memory_order_relaxed);
     if (list == 0 && (look->found_key || !has_head || fb_s3_kept_has(look->s3, look->dir_key))) {
         fb_s3_dir_attr(look->s3, look->dir_key, &look->attr);
         answer(look, 0);

@@ -58,6 +58,9 @@ struct fb_s3 {
     bool closed;
     struct fb_cond quiet;
 
+    /* No key began with the prefix when the root was last asked for. Relaxed. */
+    _Atomic bool bare;
+
     /* The loop's own. */
     struct fb_list ops;
     struct fb_list dirs;

@@ -576,6 +576,11 @@ bool fb_source_is_far(const struct fb_source *source)
     return source->ops->is_far && source->ops->is_far(source->backend);
 }
 
+bool fb_source_is_bare(const struct fb_source *source)
+{
+    return source->ops->is_bare && source->ops->is_bare(source->backend);
+}
+
 const char *fb_source_uri(const struct fb_source *source)
 {
     return source->uri;

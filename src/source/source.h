@@ -246,6 +246,9 @@ bool fb_source_is_direct(const struct fb_source *source);
 /* Every request goes over a network, however quick it is. */
 bool fb_source_is_far(const struct fb_source *source);
 
+/* Its root, when last asked for, had nothing in it and was no more than a name somebody wrote. */
+bool fb_source_is_bare(const struct fb_source *source);
+
 /* Canonical: what names this source in the cache. */
 const char *fb_source_uri(const struct fb_source *source);
 
@@ -280,7 +283,8 @@ struct fb_source_ops {
     void (*destroy)(void *backend);
     /* Optional: whether OPEN gives `direct` handles. */
     bool (*is_direct)(void *backend);
-    bool (*is_far)(void *backend); /* optional: no */
+    bool (*is_far)(void *backend);  /* optional: no */
+    bool (*is_bare)(void *backend); /* the same */
 };
 
 /* Once a job, by its backend: results are in the job, this ends it. Drops the backend's reference.

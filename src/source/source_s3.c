@@ -367,6 +367,13 @@ static bool s3_is_far(void *backend)
     return true;
 }
 
+static bool s3_is_bare(void *backend)
+{
+    const struct fb_s3 *s3 = backend;
+
+    return atomic_load_explicit(&s3->bare, memory_order_relaxed);
+}
+
 static const struct fb_source_ops s3_ops = {
     .name = "s3",
     .start = s3_start,
@@ -375,6 +382,7 @@ static const struct fb_source_ops s3_ops = {
     .destroy = s3_destroy,
     .is_direct = s3_is_direct,
     .is_far = s3_is_far,
+    .is_bare = s3_is_bare,
 };
 
 /* ---- opening --------------------------------------------------------------------------------- */

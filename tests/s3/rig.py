@@ -156,7 +156,7 @@ class Mount:
             os.makedirs(self.point)
         self.command = [FOREBAY, "mount", source, self.point, "--endpoint-url", server.endpoint,
                         "--region", region, "--cache-dir", self.cache, *SMALL, *flags]
-        run(*self.command, env=self.env)
+        self.said = run(*self.command, env=self.env).stderr
         self.pid = self.status()["pid"]
 
     def status(self):
