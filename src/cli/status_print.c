@@ -180,7 +180,8 @@ static void print_reads(FILE *out, const json_t *d)
     fprintf(out, "  %-8s %14s requests %8s read, ", "source",
             format_count(n, number(counters, "source_requests")),
             fb_format_size(bytes, number(d, "source_read_bytes")));
-    fprintf(out, "%s looks at attributes\n", format_count(n, number(counters, "source_stats")));
+    fprintf(out, "%s look%s at attributes\n", format_count(n, number(counters, "source_stats")),
+            number(counters, "source_stats") == 1 ? "" : "s");
 }
 
 static void print_tier(FILE *out, const json_t *tier)
