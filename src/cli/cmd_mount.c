@@ -74,9 +74,9 @@ static int do_mount(const struct fb_config *config, char **paths)
     struct fb_mount_request *mount = NULL;
     int rc = mount_request(config, paths[0], paths[1], &mount, &error);
 
-    if (rc == 0 && !fb_source_is_s3(mount->source))
-        cli_warn_of_bucket_flags(config);
     if (rc == 0 && mount) {
+        if (!fb_source_is_s3(mount->source))
+            cli_warn_of_bucket_flags(config);
         fb_list_push_back(&mounts, &mount->link);
         rc = config->foreground ? mount_foreground(&options, &error)
                                 : mount_background(&options, mount, &error);
