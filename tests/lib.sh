@@ -99,3 +99,13 @@ wait_until()
         sleep 0.05
     done
 }
+
+# freeze PID - SIGSTOP, and wait until all of its threads stand still: until the first has seen to
+# it the others may go on answering.
+freeze()
+{
+    kill -STOP "$1"
+    check wait_until 10 stands_still "$1"
+}
+
+stands_still() { ! grep -hs '^State:' "/proc/$1"/task/*/status | grep -qv 'T (stopped)'; }

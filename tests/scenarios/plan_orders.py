@@ -301,7 +301,8 @@ def lost():
         fake.file.close()
         forebay.torch.attach(DataLoader(data, 4, sampler=sampler), forebay="/bin/true")
         try:
-            forebay.torch.attach(DataLoader(data, 4, sampler=sampler), forebay=fake.name)
+            forebay.torch.attach(DataLoader(data, 4, sampler=sampler), forebay=fake.name,
+                                 required=True)
             sys.exit("attached to nobody")
         except RuntimeError as error:
             assert "nobody is there" in str(error)
