@@ -28,6 +28,7 @@ struct fb_slot {
     uint32_t next;  /* in its queue */
     uint8_t state;  /* enum fb_slot_state */
     bool has_space; /* OLD, TAKEN: blocks are allocated */
+    bool returns;   /* who has given it waits until it is free */
 };
 
 struct fb_slot_queue {
@@ -99,8 +100,6 @@ struct fb_tier {
     struct fb_cond space_wake;
     struct fb_cond space_told;
     struct fb_slot_queue back; /* slots given back, whose space the file system may want */
-    uint64_t back_put;         /* so many in all, */
-    uint64_t back_taken;       /* and so many of them are free again */
     uint64_t space_answers;
     unsigned space_running; /* threads */
     unsigned space_idle;    /* of them */

@@ -177,6 +177,7 @@ static uint32_t pop(struct fb_tier *t, unsigned stripe, enum fb_slot_state state
 static void unpop(struct fb_tier *t, uint32_t slot)
 {
     t->stripes[slot % t->stripe_count].held--;
+    t->slot[slot].returns = false;
     push(t, slot, t->slot[slot].has_space ? FB_SLOT_FREE : FB_SLOT_BARE);
 }
 
@@ -281,7 +282,6 @@ static void take_back_next(struct fb_tier *t) FB_REQUIRES(&t->lock)
         fb_mutex_lock(&t->lock);
         set_asked(t, stripe, false);
     }
-    t->back_taken++;
     t->space_late = false;
     fb_cond_broadcast(&t->space_told);
 }
@@ -534,14 +534,14 @@ void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory
 static bool hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
 {
     int64_t until_ns = fb_now_ns() + FB_TIER_PATIENCE_NS;
-    uint64_t mine = ++t->back_put;
     bool in_time = true;
 
+    t->slot[slot].returns = true;
     enqueue(t, &t->back, slot);
     fb_cond_signal(&t->space_wake);
-    while (t->back_taken < mine && in_time)
+    while (t->slot[slot].returns && in_time)
         in_time = fb_cond_wait(&t->space_told, &t->lock, until_ns);
-    in_time = t->back_taken >= mine;
+    in_time = !t->slot[slot].returns;
     t->space_late = t->space_late || !in_time;
     return in_time;
 }
