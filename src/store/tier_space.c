@@ -109,10 +109,20 @@ static bool is_long_ago(const _Atomic int64_t *since)
     return since_ns != 0 && fb_now_ns() - since_ns > FB_TIER_PATIENCE_NS;
 }
 
-/* None of its seals has ended for long, or its file system has not said whether there is space. */
+static bool same_fs(const struct fb_tier *t, unsigned a, unsigned b)
+{
+    return t->files->file[a].dir.dev == t->files->file[b].dir.dev;
+}
+
+/* None of its seals has ended for long, or its file system has not said whether there is space, to
+ * it or to another directory that lies there. */
 static bool is_late(const struct fb_tier *t, unsigned stripe)
 {
-    return is_long_ago(&t->stripes[stripe].seals_ns) || is_long_ago(&t->stripes[stripe].asked_ns);
+    bool late = is_long_ago(&t->stripes[stripe].seals_ns);
+
+    for (unsigned i = 0; i < t->stripe_count && !late; i++)
+        late = is_long_ago(&t->stripes[i].asked_ns) && same_fs(t, i, stripe);
+    return late;
 }
 
 bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot)
@@ -139,12 +149,11 @@ static bool lends(struct fb_tier *t, unsigned stripe)
  * allocation are looked at by one at a time. */
 static bool is_asked(const struct fb_tier *t, unsigned stripe)
 {
-    const struct fb_tier_files *fs = t->files;
     bool asked = false;
 
     for (unsigned i = 0; i < t->stripe_count && !asked; i++)
         asked = atomic_load_explicit(&t->stripes[i].asked_ns, memory_order_relaxed) != 0 &&
-                fs->file[i].dir.dev == fs->file[stripe].dir.dev;
+                same_fs(t, i, stripe);
     return asked;
 }
 
@@ -530,7 +539,7 @@ void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory
     fb_mutex_unlock(&tier->lock);
 }
 
-/* By the tier's thread. Who gives need not wait for it, but finds room then. False: it is late. */
+/* By a thread of the tier. Who gives need not wait for it, but finds room then. False: it is late. */
 static bool hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
 {
     int64_t until_ns = fb_now_ns() + FB_TIER_PATIENCE_NS;
@@ -557,7 +566,7 @@ void fb_tier_give(struct fb_tier *tier, uint32_t slot)
         tier->slot[slot].has_space = true;
     /* The floor of a disk that hangs is looked at later, by fb_tier_excess(). */
     asks = tier->files && tier->slot[slot].has_space && !tier->space_late &&
-           !fb_tier_is_stuck(tier, slot);
+           !fb_tier_is_stuck(tier, slot) && !fb_tier_is_out(tier, slot);
     starting = tier->scanning;
     if (!asks)
         unpop(tier, slot);
@@ -628,7 +637,7 @@ static bool is_stuck(struct fb_tier *tier, unsigned stripe)
 static bool counted_before(const struct fb_tier *t, unsigned stripe, const bool *out)
 {
     for (unsigned i = 0; i < stripe; i++)
-        if (!out[i] && t->files->file[i].dir.dev == t->files->file[stripe].dir.dev)
+        if (!out[i] && same_fs(t, i, stripe))
             return true;
     return false;
 }
