@@ -394,31 +394,71 @@ static void test_truncated(void **state)
         assert_lends_nothing(f);
 }
 
-/* A write that fails is told, and nothing more is lent of its directory. */
-static void test_write_error(void **state)
+static int fail_to_seal(struct fixture *f, uint32_t slot, uint8_t *memory)
 {
-    struct fixture *f = *state;
-    struct rlimit before;
-    struct rlimit low = {.rlim_cur = 4096};
-    uint32_t slot;
-    uint8_t *memory;
+    struct rlimit before, low = {.rlim_cur = 4096};
     int r;
 
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     low.rlim_max = before.rlim_max;
-    open_empty(f);
-    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
     build(memory, 1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
     r = seal(f->tier, slot, memory, 1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(r, -EFBIG);
+    return r;
+}
+
+/* A write that fails is told, and nothing more is lent of its directory. */
+static void test_write_error(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t slot;
+    uint8_t *memory;
+
+    open_empty(f);
+    assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
+    assert_int_equal(fail_to_seal(f, slot, memory), -EFBIG);
     fb_tier_release_memory(f->tier, slot, memory);
     fb_tier_give(f->tier, slot);
     assert_lends_nothing_of(f, slot % f->config.dir_count);
     close_tier(f);
     open_empty(f);
     fill_one(f, 1);
+}
+
+/* What lies in a directory that has failed is not evicted: nor is anything else, for the floor of
+ * its file system. */
+static void test_excess_of_broken(void **state)
+{
+    struct fixture *f = *state;
+    const char *place = fb_test_dir_path(&f->dir, "n1");
+    FB_AUTO_CLOSE int filler = -1;
+    uint8_t *memory;
+    uint32_t slot;
+
+    if (f->config.dir_count == 1)
+        return;
+    assert_int_equal(mkdir(place, 0700), 0);
+    mount_tmpfs(place, FS_BYTES, 0);
+    f->config.free_space_ratio = 0.5;
+    open_empty(f);
+    for (unsigned i = 0; i < f->config.dir_count; i++)
+        fill_one(f, i);
+    for (;;) {
+        assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
+        if (slot % f->config.dir_count == 1)
+            break;
+        fb_tier_release_memory(f->tier, slot, memory);
+    }
+    filler = open(fb_test_dir_path(&f->dir, "n1/filler"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(filler >= 0);
+    assert_int_equal(posix_fallocate(filler, 0, FS_BYTES / 8 * 5), 0);
+    assert_int_equal(fb_tier_excess(f->tier), 2 * SEGMENT);
+
+    assert_int_equal(fail_to_seal(f, slot, memory), -EFBIG);
+    fb_tier_release_memory(f->tier, slot, memory);
+    assert_true(fb_tier_is_out(f->tier, slot));
+    assert_int_equal(fb_tier_excess(f->tier), 0);
 }
 
 /* A process that dies of SIGBUS elsewhere dies of it still. */
@@ -459,6 +499,7 @@ static const struct tier_case cases[] = {
     {"directory deleted", test_directory_deleted, ON_FILES},
     {"truncated", test_truncated, ON_FILES},
     {"write error", test_write_error, ON_NVME},
+    {"excess of a broken directory", test_excess_of_broken, ON_NVME | OWN_FS},
     {"foreign fault", test_foreign_fault, ON_PMEM},
 };
 

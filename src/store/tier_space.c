@@ -603,14 +603,15 @@ static bool shrink(struct fb_tier *t, unsigned stripe)
 }
 
 /* What evicting could give back to the file system of a stripe: nothing to one that takes nothing
- * back, as it would be all that is cached for no gain. */
+ * back, as it would be all that is cached for no gain, nor what is out of order, as it is not
+ * evicted, and the other directories would be emptied in its stead. */
 static uint64_t held_bytes(struct fb_tier *t, unsigned stripe)
 {
     uint64_t held = 0;
 
     fb_mutex_lock(&t->lock);
     for (unsigned i = 0; i < t->stripe_count; i++)
-        if (t->files->file[i].dir.dev == t->files->file[stripe].dir.dev && !t->stripes[i].keeps)
+        if (same_fs(t, i, stripe) && !t->stripes[i].keeps && !fb_tier_is_out(t, i))
             held += t->stripes[i].held;
     fb_mutex_unlock(&t->lock);
     return held * t->segment_bytes;
