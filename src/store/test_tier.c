@@ -211,6 +211,29 @@ static void test_busy_and_full(void **state)
     assert_int_equal(slots[2], slots[0]);
 }
 
+/* Segments that are only being filled, however long, keep nothing of a directory from others: nobody
+ * could wait for a write to end. */
+static void test_filled(void **state)
+{
+    struct fixture *f = *state;
+    unsigned dirs = f->config.dir_count;
+    uint32_t slots[SLOTS];
+    uint8_t *memory[SLOTS];
+
+    f->config.staging = SLOTS / dirs;
+    open_empty(f);
+    for (unsigned i = 0; i < SLOTS; i++)
+        slots[i] = fill_one(f, i);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (slots[i] % dirs == 0)
+            fb_tier_give(f->tier, slots[i]);
+    for (unsigned i = 0; i < SLOTS / dirs; i++) {
+        assert_int_equal(fb_tier_take(f->tier, &slots[i], &memory[i]), 0);
+        assert_int_equal(slots[i] % dirs, 0);
+    }
+    assert_int_equal(fb_tier_take(f->tier, &slots[0], &memory[0]), FB_TIER_BUSY);
+}
+
 /* More than one write a seal, the last one short. */
 static void test_large_segments(void **state)
 {
@@ -329,6 +352,7 @@ static const struct tier_case cases[] = {
     {"many threads", test_many_threads, ON_ALL},
     {"large segments", test_large_segments, ON_FILES},
     {"busy", test_busy, ON_FILES},
+    {"filled", test_filled, ON_FILES},
     {"busy and full", test_busy_and_full, ON_FILES},
     {"reopen", test_reopen, ON_FILES},
     {"shrink and grow", test_shrink_and_grow, ON_FILES},

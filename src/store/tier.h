@@ -33,7 +33,8 @@
  * read-only) or a directory that is gone: one line in the log, then no slot of that directory is
  * lent until the tier is opened again; reads go on for as long as they can. Nor is a slot of a
  * directory that does not answer, as long as it does not, where there are others. A disk that hangs
- * keeps the staging memory of what is being written to it: one of several gets half of it at most.
+ * keeps the staging memory of what is being written to it: one of several gets no more while it
+ * writes and has half of it.
  *
  * Threads: any, but open, scan and close. Lock: FB_RANK_TIER; not held during I/O of
  * segments.

@@ -133,11 +133,14 @@ bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot)
            (is_broken(tier, stripe) || fb_tier_is_stuck(tier, slot) || is_late(tier, stripe));
 }
 
-/* It has all the staging memory that one of several directories may have. */
+/* It has all the staging memory that one of several directories may have. What is only being filled
+ * does not count by itself: whoever waits, waits for a write to end. */
 static bool is_laden(const struct fb_tier *t, unsigned stripe)
 {
-    return !t->ops->memory && t->stripe_count > 1 &&
-           t->stripes[stripe].staged >= fb_max_u64(1, t->staging_count / 2);
+    const struct fb_stripe *s = &t->stripes[stripe];
+
+    return !t->ops->memory && t->stripe_count > 1 && s->seals > 0 &&
+           s->staged >= fb_max_u64(1, t->staging_count / 2);
 }
 
 static bool lends(struct fb_tier *t, unsigned stripe)
