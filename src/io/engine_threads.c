@@ -1,7 +1,7 @@
 /*
  * The engine where io_uring is refused: a few threads that take one io after the other and finish
  * it with pread, pwrite or fdatasync. `depth` is not needed: at most one io a thread is in the
- * kernel. They are shared out among the lanes, LANE_THREADS to each at least.
+ * kernel. Each lane has LANE_THREADS of them, so that a disk is kept as busy as one that is alone.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,7 @@
 #include "core/thread.h"
 #include "io/engine_priv.h"
 
-#define THREADS      4u
-#define LANE_THREADS 2u
+#define LANE_THREADS 4u
 #define THREADS_MAX  (LANE_THREADS * FB_ENGINE_LANES_MAX)
 
 struct threads {
@@ -103,7 +102,7 @@ static void threads_stop(struct fb_engine *e)
 static int threads_start(struct fb_engine *e)
 {
     struct threads *t = fb_alloc(sizeof *t);
-    unsigned wanted = (unsigned)fb_max_u64(THREADS, (uint64_t)LANE_THREADS * e->lanes);
+    unsigned wanted = LANE_THREADS * e->lanes;
     int r = 0;
 
     if (!t)
