@@ -492,7 +492,8 @@ static int choose_one(struct fb_cache *cache, unsigned tier, int64_t now_ns, uin
     return -ENOSPC;
 }
 
-/* Empties a segment of a tier, or merges some. -ENOSPC: none can go now. */
+/* Empties a segment of a tier, or merges some. -ENOSPC: none can go now; -EBUSY: because of disks
+ * that hang, as could be said without a look at each segment, for each item that comes down. */
 static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
 {
     struct fb_parting p = {.down = {.cache = cache,
@@ -506,6 +507,8 @@ static int make_room(struct fb_cache *cache, unsigned tier, int64_t until_ns)
 
     if (p.down.now_ns < cache->places[tier].stuck_until_ns)
         return -ENOSPC;
+    if (fb_tier_is_all_out(fb_store_tier(cache->store, tier)))
+        return -EBUSY;
     fb_list_init(&p.kept);
     fb_store_set_aside(cache->store, tier, true);
     if (cache->evict->learns)

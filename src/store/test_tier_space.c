@@ -458,6 +458,7 @@ static void test_excess_of_broken(void **state)
     assert_int_equal(fail_to_seal(f, slot, memory), -EFBIG);
     fb_tier_release_memory(f->tier, slot, memory);
     assert_true(fb_tier_is_out(f->tier, slot));
+    assert_false(fb_tier_is_all_out(f->tier));
     assert_int_equal(fb_tier_excess(f->tier), 0);
 }
 

@@ -116,6 +116,8 @@ bool fb_tier_is_stuck(struct fb_tier *tier, uint32_t slot);
 /* Whether the slot's directory is out of order, where there are others: nothing is gained by giving
  * the slot back now. */
 bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot);
+/* Whether that is so of all directories: then no slot can be given back, or lent. */
+bool fb_tier_is_all_out(struct fb_tier *tier);
 /* The first directory, for small files beside the segments (io/durable.h); DRAM: -1. */
 int fb_tier_dir_fd(const struct fb_tier *tier);
 

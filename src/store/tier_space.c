@@ -133,6 +133,15 @@ bool fb_tier_is_out(struct fb_tier *tier, uint32_t slot)
            (is_broken(tier, stripe) || fb_tier_is_stuck(tier, slot) || is_late(tier, stripe));
 }
 
+bool fb_tier_is_all_out(struct fb_tier *tier)
+{
+    bool out = true;
+
+    for (unsigned i = 0; i < tier->stripe_count && out; i++)
+        out = fb_tier_is_out(tier, i);
+    return out;
+}
+
 /* It has all the staging memory that one of several directories may have. What is only being filled
  * does not count by itself: whoever waits, waits for a write to end. */
 static bool is_laden(const struct fb_tier *t, unsigned stripe)
