@@ -36,7 +36,8 @@ bool fb_s3_md5_able(void)
 static fb_s3_md5_fn *blocks_fn(void)
 {
 #if defined(__x86_64__)
-    return CPU_FEATURE_ACTIVE(AVX512VL) ? fb_s3_md5_blocks_avx512 : fb_s3_md5_blocks_avx2;
+    /* Not CPU_FEATURE_ACTIVE(): glibc's shifts into the sign for this one. */
+    return __builtin_cpu_supports("avx512vl") ? fb_s3_md5_blocks_avx512 : fb_s3_md5_blocks_avx2;
 #else
     return NULL;
 #endif

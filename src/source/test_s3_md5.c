@@ -5,9 +5,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-# include <sys/platform/x86.h>
-#endif
 
 #include "base/rand.h"
 #include "core/mem.h"
@@ -92,7 +89,7 @@ static void test_kinds(void **state)
     const uint8_t *data[FB_S3_MD5_LANES];
     struct fb_rand dice = {.state = 3};
 
-    if (!CPU_FEATURE_ACTIVE(AVX512VL))
+    if (!__builtin_cpu_supports("avx512vl"))
         return;
     for (unsigned i = 0; i < FB_S3_MD5_LANES; i++) {
         data[i] = bytes[i];
