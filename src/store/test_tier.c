@@ -211,8 +211,8 @@ static void test_busy_and_full(void **state)
     assert_int_equal(slots[2], slots[0]);
 }
 
-/* Segments that are only being filled, however long, keep nothing of a directory from others: nobody
- * could wait for a write to end. */
+/* Segments that are only being filled, however long, keep nothing of a directory from others:
+ * nobody could wait for a write to end. */
 static void test_filled(void **state)
 {
     struct fixture *f = *state;

@@ -551,7 +551,8 @@ void fb_tier_release_memory(struct fb_tier *tier, uint32_t slot, uint8_t *memory
     fb_mutex_unlock(&tier->lock);
 }
 
-/* By a thread of the tier. Who gives need not wait for it, but finds room then. False: it is late. */
+/* By a thread of the tier. Who gives need not wait for it, but finds room then. False: it is
+ * late. */
 static bool hand_back(struct fb_tier *t, uint32_t slot) FB_REQUIRES(&t->lock)
 {
     int64_t until_ns = fb_now_ns() + FB_TIER_PATIENCE_NS;
