@@ -607,10 +607,12 @@ static bool take_over(struct fb_steer *steer, unsigned number, struct fb_brain_s
 
 /* A random data set is measured, and then loaded as far as its quota goes; once that has brought
  * little that stayed, not again for a while. When it is full, what was read makes way for what is
- * due. What a user wants kept otherwise is not loaded, nor where a plan says what comes. */
-static void fill(struct fb_steer *steer, struct fb_steer_stream *s,
-                 const struct fb_brain_stream *view, const char *path, int64_t now_ns)
+ * due. What a user wants kept otherwise is not loaded, nor where a plan says what comes. One is
+ * served at a time, and whose turn it was waits for all others. */
+static void fill(struct fb_steer *steer, unsigned number, const struct fb_brain_stream *view,
+                 const char *path, int64_t now_ns)
 {
+    struct fb_steer_stream *s = &steer->streams[number];
     struct fb_fill *filler = steer->cache->fill;
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed);
     struct fb_order order;
@@ -622,16 +624,19 @@ static void fill(struct fb_steer *steer, struct fb_steer_stream *s,
          order.keep != FB_KEEP_UNIFORM))
         return;
     if (now_ns >= s->measure_ns) {
-        if (fb_fill_measure(filler, s->source, path, view->node))
+        if (fb_fill_measure(filler, s->source, path, view->node)) {
             s->measure_ns = now_ns + MEASURE_NS;
+            steer->filled = number;
+        }
         return;
     }
     if (view->due > 0) {
         /* Where all of it is here none makes way, and to look for what is due is to ask the source
          * for every file. */
-        if (held < view->told_bytes &&
-            fb_fill_turns(filler, s->source, path, (uint32_t)(s - steer->streams)))
+        if (held < view->told_bytes && fb_fill_turns(filler, s->source, path, number)) {
             s->fill_ns = now_ns + TURNS_EVERY_NS;
+            steer->filled = number;
+        }
         return;
     }
     if (view->told_bytes == 0 || view->fill_bytes < FILL_LEAST)
@@ -644,6 +649,7 @@ static void fill(struct fb_steer *steer, struct fb_steer_stream *s,
     if (!fb_fill_want(filler, s->source, path, view->fill_bytes))
         return;
     fb_log_info("/%s is read in random order: what is missing is loaded", path);
+    steer->filled = number;
     s->fill_bytes = view->fill_bytes;
     s->fill_held = held;
     s->fill_ns = now_ns + FILL_EVERY_NS;
@@ -684,7 +690,7 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
         s->ended = false;
     }
     s->ended = s->ended && view.has_ended;
-    fill(steer, s, &view, path, now_ns);
+    fill(steer, number, &view, path, now_ns);
     /* What nobody else wants the room of may stay: the next job may be the same again. */
     if (!view.has_ended || view.used_bytes == 0 || !fb_place_is_full(steer->cache))
         return;
@@ -703,6 +709,7 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
 void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
 {
     int64_t took_ns;
+    unsigned last;
     bool counts;
 
     tell_gone(steer);
@@ -723,8 +730,9 @@ void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
         fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
     steer->forgetting = false;
-    for (unsigned i = 1; i < FB_BRAIN_STREAMS; i++)
-        follow(steer, i, now_ns);
+    last = steer->filled;
+    for (unsigned i = 0; i < FB_BRAIN_STREAMS - 1; i++)
+        follow(steer, 1 + (last + i) % (FB_BRAIN_STREAMS - 1), now_ns);
     if (counts)
         steer->count_ns = now_ns + (took_ns * COUNT_SHARE > COUNT_EVERY_NS ? took_ns * COUNT_SHARE
                                                                            : COUNT_EVERY_NS);

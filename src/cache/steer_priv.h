@@ -64,6 +64,7 @@ struct fb_steer {
     int64_t now_ns;  /* of this round */
     int64_t look_ns; /* when next */
     int64_t count_ns;
+    unsigned filled; /* the last stream that was measured or loaded; the next ones come first */
     bool forgetting; /* the files of a stream were gone over, in this look */
     struct fb_mutex gone_lock;
     struct fb_steer_gone
