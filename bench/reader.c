@@ -120,7 +120,7 @@ static bool shuffle_as_torch(struct names *names, uint64_t seed)
                                          .seed = seed,
                                          .count = (uint32_t)names->count,
                                          .generator = FB_TORCH_GLOBAL};
-    FB_AUTO_FREE uint32_t *order = calloc(names->count, sizeof *order);
+    FB_AUTO_FREE uint32_t *order = fb_alloc_array(names->count, sizeof *order);
     char **paths = calloc(names->count, sizeof *paths);
     struct fb_error err = {0};
     struct fb_shuffle s;

@@ -410,7 +410,7 @@ static bool uring_queued(struct fb_engine *e)
 
 static void uring_wake(struct fb_engine *e)
 {
-    struct uring *u[FB_ENGINE_LANES_MAX];
+    struct uring *u[FB_ENGINE_LANES_MAX] = {0};
 
     fb_mutex_lock(&e->lock);
     for (unsigned lane = 0; lane < e->lanes; lane++)

@@ -52,16 +52,16 @@ static void disk_answer(int fd)
 }
 
 /* In the place of the C library's: what the engine calls, and who asks for space. */
-ssize_t pread(int fd, void *data, size_t size, off_t offset)
+ssize_t pread(int fd, void *buf, size_t nbytes, off_t offset)
 {
     disk_answer(fd);
-    return syscall(SYS_pread64, fd, data, size, offset);
+    return syscall(SYS_pread64, fd, buf, nbytes, offset);
 }
 
-ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
+ssize_t pwrite(int fd, const void *buf, size_t nbytes, off_t offset)
 {
     disk_answer(fd);
-    return syscall(SYS_pwrite64, fd, data, size, offset);
+    return syscall(SYS_pwrite64, fd, buf, nbytes, offset);
 }
 
 int fdatasync(int fildes)

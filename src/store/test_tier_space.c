@@ -433,20 +433,21 @@ static void test_excess_of_broken(void **state)
     struct fixture *f = *state;
     const char *place = fb_test_dir_path(&f->dir, "n1");
     FB_AUTO_CLOSE int filler = -1;
+    unsigned dirs = f->config.dir_count;
     uint8_t *memory;
     uint32_t slot;
 
-    if (f->config.dir_count == 1)
+    if (dirs < 2)
         return;
     assert_int_equal(mkdir(place, 0700), 0);
     mount_tmpfs(place, FS_BYTES, 0);
     f->config.free_space_ratio = 0.5;
     open_empty(f);
-    for (unsigned i = 0; i < f->config.dir_count; i++)
+    for (unsigned i = 0; i < dirs; i++)
         fill_one(f, i);
     for (;;) {
         assert_int_equal(fb_tier_take(f->tier, &slot, &memory), 0);
-        if (slot % f->config.dir_count == 1)
+        if (slot % dirs == 1)
             break;
         fb_tier_release_memory(f->tier, slot, memory);
     }
