@@ -567,11 +567,11 @@ static void test_ends_around_a_chain(void **state)
 /* ---- lanes ---- */
 
 /* In the place of the C library's, for the engine of threads: a pipe has no places to read from. */
-ssize_t pread(int fd, void *data, size_t size, off_t offset)
+ssize_t pread(int fd, void *buf, size_t nbytes, off_t offset)
 {
-    ssize_t n = syscall(SYS_pread64, fd, data, size, offset);
+    ssize_t n = syscall(SYS_pread64, fd, buf, nbytes, offset);
 
-    return n < 0 && errno == ESPIPE ? read(fd, data, size) : n;
+    return n < 0 && errno == ESPIPE ? read(fd, buf, nbytes) : n;
 }
 
 static void count_done(struct fb_io *io)
