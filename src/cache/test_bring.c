@@ -13,17 +13,6 @@
 #define MANY           3000u
 #define SHUFFLED       600u /* files of SHUFFLED_BYTES: twice what the cache holds */
 #define SHUFFLED_BYTES (96u << 10)
-#define CLASSES        8u   /* folders, */
-#define CLASS_FILES    110u /* files of CLASS_BYTES each; together twice as much, too */
-#define CLASS_BYTES    (64u << 10)
-
-static const char *class_of(unsigned i)
-{
-    static char name[] = "class0";
-
-    name[5] = (char)('0' + i % CLASSES);
-    return name;
-}
 
 static int make_source(void **state)
 {
@@ -33,8 +22,6 @@ static int make_source(void **state)
     make_folder("many", MANY, 64);
     make_folder("large", LARGE, LARGE_BYTES);
     make_folder("shuffled", SHUFFLED, SHUFFLED_BYTES);
-    for (unsigned i = 0; i < CLASSES; i++)
-        make_folder(class_of(i), CLASS_FILES, CLASS_BYTES);
     fb_sleep_ns(FB_SETTLE_TIME_NS + 50 * FB_NS_PER_MS);
     return 0;
 }
@@ -426,59 +413,6 @@ static void what_was_read_makes_way(void **state)
     assert_true(metric(FB_CM_EXCHANGED) > 0);
 }
 
-static const char *of_class(unsigned i)
-{
-    return name_of(class_of(i), i / CLASSES);
-}
-
-/* Waits for the brain now and then: of what comes faster it sees a sample. */
-static void read_classes(const unsigned *order, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        read_file(of_class(order[i]), order[i] / CLASSES, CLASS_BYTES);
-        fb_sleep_ns(FB_NS_PER_MS);
-    }
-}
-
-/* Notes the classes of which four fifths of what is still to be read are there, which luck would
- * not have. True: it was so in each by now. */
-static bool all_make_way(const unsigned *left, unsigned count, bool served[CLASSES])
-{
-    unsigned of[CLASSES] = {0}, ready[CLASSES] = {0};
-    bool all = true;
-
-    for (unsigned i = 0; i < count; i++) {
-        of[left[i] % CLASSES]++;
-        ready[left[i] % CLASSES] += is_there(of_class(left[i]));
-    }
-    for (unsigned i = 0; i < CLASSES; i++) {
-        served[i] = served[i] || 5 * ready[i] >= 4 * of[i];
-        all = all && served[i];
-    }
-    return all;
-}
-
-/* The same where each class is a stream of its own: all of them are served, not the first only. */
-static void each_class_has_its_turn(void **state)
-{
-    const unsigned files = CLASSES * CLASS_FILES, from = files * 3 / 4;
-    unsigned order[CLASSES * CLASS_FILES];
-    struct fb_rand r = {.state = 13};
-    bool served[CLASSES] = {false}, all = false;
-
-    (void)state;
-    for (unsigned epoch = 0; epoch < 30 && !all; epoch++) {
-        shuffle(order, files, &r);
-        read_classes(order, from);
-        for (int tries = 0; metric(FB_CM_EXCHANGED) > 0 && tries < 40 && !all; tries++) {
-            fb_sleep_ns(100 * FB_NS_PER_MS);
-            all = all_make_way(order + from, files - from, served);
-        }
-        read_classes(order + from, files - from);
-    }
-    assert_true(all);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,7 +425,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_leaves_buffers_to_programs, setup, teardown),
         cmocka_unit_test_setup_teardown(a_random_data_set_is_loaded, setup_watched, teardown),
         cmocka_unit_test_setup_teardown(what_was_read_makes_way, setup_watched, teardown),
-        cmocka_unit_test_setup_teardown(each_class_has_its_turn, setup_watched, teardown),
     };
 
     return cmocka_run_group_tests(tests, make_source, remove_source);
