@@ -176,6 +176,13 @@ static void leave(struct fb_mount *mount)
     atomic_store_explicit(&mount->lone.streak, 0, memory_order_relaxed);
 }
 
+/* The kernel sends these by itself, without a task's number, and waits for no answer. */
+static bool is_nobodys(uint32_t opcode)
+{
+    return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT ||
+           opcode == FUSE_RELEASE || opcode == FUSE_RELEASEDIR;
+}
+
 void fb_lone_request(struct fb_mount *mount, const struct fuse_buf *buf)
 {
     const struct fuse_in_header *in = buf->mem;
@@ -184,8 +191,7 @@ void fb_lone_request(struct fb_mount *mount, const struct fuse_buf *buf)
     uint32_t last_pid;
 
     if (!l->able || (buf->flags & FUSE_BUF_IS_FD) || buf->size < sizeof *in ||
-        in->opcode == FUSE_FORGET || in->opcode == FUSE_BATCH_FORGET ||
-        in->opcode == FUSE_INTERRUPT)
+        is_nobodys(in->opcode))
         return;
     /* Relaxed: hints. Threads that get into each other's way here are no lone reader's. */
     now_ns = fb_now_ns();

@@ -59,13 +59,27 @@ static void one_task_turns_it_on(void **state)
         request(mount, FUSE_READ, 7);
     assert_false(fb_lone_is_on(mount));
     turn_on(mount);
-    /* What the kernel forgets is nobody's request. */
+    /* What the kernel forgets or releases is nobody's request. */
+    request(mount, FUSE_RELEASE, 0);
+    request(mount, FUSE_RELEASEDIR, 0);
     request(mount, FUSE_BATCH_FORGET, 0);
     request(mount, FUSE_FORGET, 0);
     request(mount, FUSE_INTERRUPT, 0);
     assert_true(fb_lone_is_on(mount));
     request(mount, FUSE_LOOKUP, 8);
     assert_false(fb_lone_is_on(mount));
+}
+
+/* In close-to-open each file is released. */
+static void files_that_are_released_do_too(void **state)
+{
+    struct fb_mount *mount = *state;
+
+    for (int i = 0; i < MANY && !fb_lone_is_on(mount); i++) {
+        request(mount, FUSE_OPEN, 7);
+        request(mount, FUSE_RELEASE, 0);
+    }
+    assert_true(fb_lone_is_on(mount));
 }
 
 static void two_tasks_do_not(void **state)
@@ -199,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_task_turns_it_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_that_are_released_do_too, setup, teardown),
         cmocka_unit_test_setup_teardown(two_tasks_do_not, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_two_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_slow_ones, setup, teardown),
