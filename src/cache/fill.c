@@ -50,6 +50,8 @@ struct fb_fill {
     uint32_t stream;        /* whose files take turns */
     uint64_t measured_node; /* 0: nothing new */
     uint64_t measured_bytes;
+    uint32_t exchanged_stream; /* 0: nothing new */
+    uint64_t exchanged_count;
     char path[FB_PATH_MAX];
     pthread_t thread;
 };
@@ -61,6 +63,7 @@ struct work {
     uint64_t left;
     uint64_t told_bytes, told_count, untold_count; /* of files, by the listings */
     uint32_t stream;
+    uint64_t exchanged;
     unsigned vain;
     char path[FB_PATH_MAX];
 };
@@ -170,6 +173,7 @@ static int exchange(void *arg, const struct fb_walked *walked)
     if (!fb_steer_gives_way(cache->steer, w->stream, walked->attr->version.size))
         return ++w->vain < VAIN_MAX ? 0 : -ECANCELED;
     w->vain = 0;
+    w->exchanged++;
     return bring(w, walked);
 }
 
@@ -212,6 +216,7 @@ static void *fill_run(void *arg)
         w->left = fill->bytes;
         w->told_bytes = w->told_count = w->untold_count = 0;
         w->stream = fill->stream;
+        w->exchanged = 0;
         w->vain = 0;
         task = fill->task;
         memcpy(w->path, fill->path, sizeof w->path);
@@ -221,6 +226,10 @@ static void *fill_run(void *arg)
         if (task == ADD_UP && rc == 0) {
             fill->measured_node = fill->node;
             fill->measured_bytes = w->told_bytes + w->untold_count * usual_bytes(w);
+        }
+        if (task == EXCHANGE) {
+            fill->exchanged_stream = w->stream;
+            fill->exchanged_count = w->exchanged;
         }
         fill->wanted = false;
     }
@@ -279,6 +288,19 @@ bool fb_fill_measured(struct fb_fill *fill, uint64_t *ret_node, uint64_t *ret_by
     *ret_node = fill->measured_node;
     *ret_bytes = fill->measured_bytes;
     fill->measured_node = 0;
+    fb_mutex_unlock(&fill->lock);
+    return is_new;
+}
+
+bool fb_fill_turned(struct fb_fill *fill, uint32_t *ret_stream, uint64_t *ret_count)
+{
+    bool is_new;
+
+    fb_mutex_lock(&fill->lock);
+    is_new = fill->exchanged_stream != 0;
+    *ret_stream = fill->exchanged_stream;
+    *ret_count = fill->exchanged_count;
+    fill->exchanged_stream = 0;
     fb_mutex_unlock(&fill->lock);
     return is_new;
 }

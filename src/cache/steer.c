@@ -31,8 +31,9 @@
 #define FILL_EVERY_NS  (10 * FB_NS_PER_S)
 #define FILL_VAIN_NS   (600 * FB_NS_PER_S) /* after one of which little stayed */
 #define TURNS_EVERY_NS (1 * FB_NS_PER_S)
-#define GIVE_MOST      4    /* files go for one that is due */
-#define UNDER_WAY      32   /* that many may be */
+#define TURNS_VAIN_NS  (60 * FB_NS_PER_S) /* or twice that, after walks that found nothing */
+#define GIVE_MOST      4                  /* files go for one that is due */
+#define UNDER_WAY      32                 /* that many may be */
 #define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
 
 uint64_t fb_steer_bytes(uint64_t memory_bytes)
@@ -633,10 +634,8 @@ static void fill(struct fb_steer *steer, unsigned number, const struct fb_brain_
     if (view->due > 0) {
         /* Where all of it is here none makes way, and to look for what is due is to ask the source
          * for every file. */
-        if (held < view->told_bytes && fb_fill_turns(filler, s->source, path, number)) {
-            s->fill_ns = now_ns + TURNS_EVERY_NS;
+        if (held < view->told_bytes && fb_fill_turns(filler, s->source, path, number))
             steer->filled = number;
-        }
         return;
     }
     if (view->told_bytes == 0 || view->fill_bytes < FILL_LEAST)
@@ -668,6 +667,24 @@ static void tell_sizes(struct fb_steer *steer) FB_REQUIRES(&steer->lock)
     }
 }
 
+/* A walk asks the source for all of its listings: where nothing came of it the next one waits, the
+ * longer the more often that happens. */
+static void space_turns(struct fb_steer *steer, int64_t now_ns)
+{
+    struct fb_steer_stream *s;
+    uint32_t number;
+    uint64_t count;
+
+    if (!steer->cache->fill || !fb_fill_turned(steer->cache->fill, &number, &count))
+        return;
+    s = &steer->streams[number];
+    if (count > 0 || s->turns_wait_ns == 0)
+        s->turns_wait_ns = TURNS_EVERY_NS;
+    else if (s->turns_wait_ns < TURNS_VAIN_NS)
+        s->turns_wait_ns *= 2;
+    s->fill_ns = now_ns + s->turns_wait_ns;
+}
+
 static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
 {
     struct fb_steer_stream *s = &steer->streams[number];
@@ -685,7 +702,7 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
     if (s->node != view.node) {
         s->node = view.node;
         s->cut_ns = now_ns + steer->round_ns; /* it has had its first share by then */
-        s->measure_ns = s->fill_ns = 0;
+        s->measure_ns = s->fill_ns = s->turns_wait_ns = 0;
         s->fill_bytes = 0;
         s->ended = false;
     }
@@ -730,6 +747,7 @@ void fb_steer_tick(struct fb_steer *steer, int64_t now_ns)
         fb_brain_tick(steer->brain, now_ns);
     fb_mutex_unlock(&steer->lock);
     steer->forgetting = false;
+    space_turns(steer, now_ns);
     last = steer->filled;
     for (unsigned i = 0; i < FB_BRAIN_STREAMS - 1; i++)
         follow(steer, 1 + (last + i) % (FB_BRAIN_STREAMS - 1), now_ns);

@@ -29,6 +29,7 @@ struct fb_steer_stream {
     int64_t cut_ns;        /* not before: the first shares of a new stream are guesses */
     int64_t measure_ns;    /* not measured again before, */
     int64_t fill_ns;       /* nor loaded */
+    int64_t turns_wait_ns; /* after the last walk for what is due */
     uint64_t fill_bytes;   /* asked for the last time, */
     uint64_t fill_held;    /* when it held that much */
 };
