@@ -283,9 +283,9 @@ void fb_place_leave(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes,
 /* Bytes of DRAM that are kept so. */
 uint64_t fb_place_kept(struct fb_cache *cache);
 /* A plan has come. What DRAM has of its data set already, from readers without a plan or with
- * another one, counts as kept from now on: up to `most_bytes`, of segments that are well filled.
- * What is kept for no plan any more counts as anybody's. `is_planned` is asked of file ids that
- * nobody holds; the admit lock is held. */
+ * another one, counts as kept from now on: up to `most_bytes`, of segments that are well filled; as
+ * copies, where the disk has room for all of that. What is kept for no plan any more counts as
+ * anybody's. `is_planned` is asked of file ids that nobody holds; the admit lock is held. */
 typedef bool fb_place_planned_fn(void *arg, uint32_t file);
 void fb_place_adopt(struct fb_cache *cache, uint64_t most_bytes, fb_place_planned_fn *is_planned,
                     void *arg);

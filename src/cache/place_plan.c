@@ -405,6 +405,8 @@ void fb_place_adopt(struct fb_cache *cache, uint64_t most_bytes, fb_place_planne
 {
     struct fb_tier_place *p = &cache->places[0];
     uint64_t least = cache->budget.dram_segment_bytes / 4 * 3;
+    unsigned last = fb_store_tiers(cache->store) - 1;
+    bool is_roomy = last > 0 && fb_store_room(cache->store, last) >= most_bytes;
     uint32_t count;
 
     if (!has_dram(cache))
@@ -425,7 +427,8 @@ void fb_place_adopt(struct fb_cache *cache, uint64_t most_bytes, fb_place_planne
         else if (!is_kept(info) && planned && info->live_bytes >= least &&
                  fb_place_kept(cache) < most_bytes)
             (void)fb_store_set_lane(cache->store, info->no,
-                                    b.below == b.planned ? FB_STORE_COPY : FB_STORE_PLAN);
+                                    is_roomy || b.below == b.planned ? FB_STORE_COPY
+                                                                     : FB_STORE_PLAN);
     }
     fb_mutex_unlock(&cache->admit_lock);
 }

@@ -120,6 +120,42 @@ static void copies_stay(void **state)
     fb_names_free(names);
 }
 
+static uint64_t lane_bytes(const struct fixture *f, enum fb_store_lane lane)
+{
+    return fb_store_lane_bytes(fb_cache_store(f->cache), 0, lane);
+}
+
+/* What readers without a plan have left in DRAM stays there when a plan comes, also when it gets
+ * its place on the disk, which has room for all: it is not read from there in the next epoch. */
+static void what_was_there_stays(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    struct fb_error err = {""};
+    uint64_t promoted, copies;
+
+    close_cache(f);
+    f->config.block_bytes = 64u << 10;
+    f->config.segment_bytes = 256u << 10;
+    open_cache(f);
+    for (uint32_t i = 0; i < FILES; i++)
+        read_file(f, i);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    read_slowly(f, truth, 0, FILES / 2, 1);
+    copies = lane_bytes(f, FB_STORE_COPY);
+    assert_true(copies >= (uint64_t)FILES * BYTES / 4);
+    assert_int_equal(lane_bytes(f, FB_STORE_PLAN), 0);
+    read_slowly(f, truth, FILES / 2, FILES, 1);
+    assert_true(lane_bytes(f, FB_STORE_COPY) >= copies / 4 * 3);
+    assert_int_equal(fb_plan_advance(truth), 0);
+    promoted = metric(f, FB_CM_PROMOTED);
+    read_slowly(f, truth, 0, FILES, 1);
+    assert_true(metric(f, FB_CM_PROMOTED) - promoted <= FILES * 3 / 4);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
 /* Disk and memory together hold all of it, either alone half: it comes to lie there, and next to
  * nothing is fetched again. */
 static void kept_where_there_is_room(void **state)
@@ -365,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(epochs_from_dram, setup, teardown),
         cmocka_unit_test_setup_teardown(copies_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_there_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(kept_where_there_is_room, setup, teardown),
         cmocka_unit_test_setup_teardown(begins_in_a_full_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(laid_out_on_disk, setup_log, teardown),
