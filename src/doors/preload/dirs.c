@@ -17,24 +17,13 @@
 
 #define PLACES     64 /* of descriptors, by their number */
 #define BELIEVE_NS 1000000000LL
-#define WORDS      (FB_CLIENT_FILE_PATH / sizeof(uint64_t))
 
-struct place {
-    _Atomic uint32_t version;
-    _Atomic int whose; /* a descriptor + 1, or AT_FDCWD; 0: nobody's */
-    _Atomic uint32_t bytes;
-    _Atomic int64_t asked_ns;
-    _Atomic uint64_t path[WORDS];
-};
+struct fb_pl_place fb_pl_here;
+static struct fb_pl_place places[PLACES];
 
-static struct place current;
-static struct place places[PLACES];
-/* Of the current directory at version + 2: whether it is far from all roots (the lowest bit). */
-static _Atomic uint32_t verdict;
-
-static struct place *place_of(int dir)
+static struct fb_pl_place *place_of(int dir)
 {
-    return dir == AT_FDCWD ? &current : &places[(unsigned)dir % PLACES];
+    return dir == AT_FDCWD ? &fb_pl_here : &places[(unsigned)dir % PLACES];
 }
 
 static int owner(int dir)
@@ -43,7 +32,8 @@ static int owner(int dir)
 }
 
 /* Relaxed, here and below: the version says whether they belong together. */
-static bool recall(const struct place *p, int dir, uint32_t version, int64_t now_ns, char *ret)
+static bool recall(const struct fb_pl_place *p, int dir, uint32_t version, int64_t now_ns,
+                   char *ret)
 {
     uint32_t bytes = atomic_load_explicit(&p->bytes, memory_order_relaxed);
     int64_t asked_ns = atomic_load_explicit(&p->asked_ns, memory_order_relaxed);
@@ -63,7 +53,8 @@ static bool recall(const struct place *p, int dir, uint32_t version, int64_t now
 
 /* `version` is from before the kernel was asked: whatever was forgotten since is not brought back.
  */
-static void remember(struct place *p, int dir, uint32_t version, int64_t now_ns, const char *path)
+static void remember(struct fb_pl_place *p, int dir, uint32_t version, int64_t now_ns,
+                     const char *path)
 {
     uint32_t bytes = (uint32_t)strlen(path) + 1, writing = version + 1;
 
@@ -86,7 +77,7 @@ static void remember(struct place *p, int dir, uint32_t version, int64_t now_ns,
     }
 }
 
-static void forget(struct place *p)
+static void forget(struct fb_pl_place *p)
 {
     atomic_fetch_add(&p->version, 2);
     atomic_store_explicit(&p->whose, 0, memory_order_relaxed);
@@ -102,7 +93,7 @@ static bool ask(int dir, char ret[FB_CLIENT_FILE_PATH])
 
 bool fb_pl_dir_path(int dir, char ret_path[FB_CLIENT_FILE_PATH])
 {
-    struct place *p = place_of(dir);
+    struct fb_pl_place *p = place_of(dir);
     uint32_t version = atomic_load_explicit(&p->version, memory_order_acquire);
     int64_t now_ns = fb_client_coarse_ns();
 
@@ -123,19 +114,19 @@ static bool find_far(void)
     /* The child of a vfork may be elsewhere: its parent is not. */
     if (fb_pl_vforked || !fb_pl_dir_path(AT_FDCWD, path))
         return false;
-    version = atomic_load_explicit(&current.version, memory_order_acquire);
-    if (!recall(&current, AT_FDCWD, version, fb_client_coarse_ns(), path))
+    version = atomic_load_explicit(&fb_pl_here.version, memory_order_acquire);
+    if (!recall(&fb_pl_here, AT_FDCWD, version, fb_client_coarse_ns(), path))
         return false;
     far = fb_pl_apart(path);
-    atomic_store_explicit(&verdict, (version + 2) | far, memory_order_relaxed);
+    atomic_store_explicit(&fb_pl_here.verdict, (version + 2) | far, memory_order_relaxed);
     return far;
 }
 
 /* However old that is: who passes a path on is always right. */
 bool fb_pl_far(void)
 {
-    uint32_t version = atomic_load_explicit(&current.version, memory_order_relaxed);
-    uint32_t said = atomic_load_explicit(&verdict, memory_order_relaxed);
+    uint32_t version = atomic_load_explicit(&fb_pl_here.version, memory_order_relaxed);
+    uint32_t said = atomic_load_explicit(&fb_pl_here.verdict, memory_order_relaxed);
 
     return fb_likely((said & ~1u) == version + 2) ? (said & 1) != 0 : find_far();
 }
@@ -148,7 +139,7 @@ void fb_pl_dir_forget(int dir)
 
 void fb_pl_dirs_moved(void)
 {
-    forget(&current);
+    forget(&fb_pl_here);
     for (unsigned i = 0; i < PLACES; i++)
         forget(&places[i]);
 }
@@ -156,7 +147,7 @@ void fb_pl_dirs_moved(void)
 void fb_pl_dirs_in_child(void)
 {
     for (unsigned i = 0; i <= PLACES; i++) {
-        struct place *p = i < PLACES ? &places[i] : &current;
+        struct fb_pl_place *p = i < PLACES ? &places[i] : &fb_pl_here;
 
         /* The thread that was writing is not here to finish it. */
         if (atomic_load(&p->version) & 1) {

@@ -294,6 +294,26 @@ void fb_pl_dirs_in_child(void);
 /* The current directory is far from all roots, or was lately. */
 bool fb_pl_far(void);
 
+struct fb_pl_place {
+    _Atomic uint32_t version;
+    _Atomic uint32_t verdict; /* of version + 2: whether it is far from all roots (lowest bit) */
+    _Atomic int whose;        /* a descriptor + 1, or AT_FDCWD; 0: nobody's */
+    _Atomic uint32_t bytes;
+    _Atomic int64_t asked_ns;
+    _Atomic uint64_t path[FB_CLIENT_FILE_PATH / sizeof(uint64_t)];
+} FB_ALIGNED(FB_CACHELINE);
+
+/* The current directory; the others have no verdict. */
+extern struct fb_pl_place fb_pl_here __attribute__((visibility("hidden")));
+
+/* fb_pl_far() without a call; false: perhaps. */
+static inline bool fb_pl_known_far(void)
+{
+    uint32_t version = atomic_load_explicit(&fb_pl_here.version, memory_order_relaxed);
+
+    return atomic_load_explicit(&fb_pl_here.verdict, memory_order_relaxed) == version + 3;
+}
+
 /* ---- virtual.c ---- */
 
 /* Where a path leads that a program has written. */
