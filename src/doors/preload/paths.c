@@ -10,7 +10,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "doors/preload/alone.h"
 #include "doors/preload/preload_priv.h"
 
 #define ROOTS_BYTES    4096
@@ -24,8 +26,8 @@ enum {
 
 static _Atomic int state;
 static _Atomic bool starting;
-static _Atomic bool handles_fork;
-static const char *roots[FB_CLIENT_ROOTS_MAX];
+static _Atomic bool looked_at; /* the data set, or what may be of it */
+struct fb_pl_alone fb_pl_alone;
 static unsigned root_count; /* 0: the daemon knows */
 static char root_bytes[ROOTS_BYTES];
 
@@ -47,7 +49,7 @@ static void take_roots(const char *list)
         len = strlen(at);
         while (len > 0 && at[len - 1] == '/')
             at[--len] = '\0';
-        roots[root_count++] = at;
+        fb_pl_alone.roots[root_count++] = at;
         at = colon;
     }
 }
@@ -97,6 +99,22 @@ bool fb_pl_on(void)
     return is_on();
 }
 
+/* Not at the first look at a path, which may be a signal handler's. */
+__attribute__((constructor)) static void begin_alone(void)
+{
+    bool known = is_on() ? root_count > 0 && !fb_pl_virtual : atomic_load(&state) == OFF;
+    uint8_t state_was = FB_PL_ALONE_NOT_YET;
+
+    if (!known)
+        return;
+    fb_pl_alone.close = FB_REAL(close);
+    fb_pl_alone.open = FB_REAL(open);
+    fb_pl_alone.open64 = FB_REAL(open64);
+    fb_pl_alone.openat = FB_REAL(openat);
+    fb_pl_alone.openat64 = FB_REAL(openat64);
+    (void)atomic_compare_exchange_strong(&fb_pl_alone.state, &state_was, FB_PL_ALONE);
+}
+
 /* ---- roots ---- */
 
 /* At or below. Most paths differ in their second or third byte: no call is worth it. */
@@ -109,12 +127,15 @@ static bool below(const char *path, const char *root)
     return *path == '/' || *path == '\0';
 }
 
-/* From the first look at the data set on, though nothing of it was opened: what a forked child
- * reads is its own, and not its parent's. */
-static void handle_fork(void)
+/* From the first look at the data set on, though nothing of it was opened: descriptors may be ours,
+ * and what a forked child reads is its own, and not its parent's. */
+static void look_at(void)
 {
-    if (fb_unlikely(!atomic_load_explicit(&handles_fork, memory_order_relaxed)) &&
-        !atomic_exchange(&handles_fork, true))
+    /* Acquire: who is not the first is not alone either. */
+    if (fb_likely(atomic_load_explicit(&looked_at, memory_order_acquire)))
+        return;
+    atomic_store_explicit(&fb_pl_alone.state, FB_PL_ALONE_NO_MORE, memory_order_relaxed);
+    if (!atomic_exchange(&looked_at, true))
         (void)!pthread_atfork(NULL, NULL, fb_pl_in_child);
 }
 
@@ -131,19 +152,22 @@ static inline __attribute__((always_inline)) bool may_be_ours(const char *path)
     bool ours = false;
 
     for (unsigned i = 0; i < root_count && !ours; i++)
-        ours = below(path, roots[i]);
+        ours = below(path, fb_pl_alone.roots[i]);
     if (root_count == 0)
         ours = is_of_session(path);
     if (fb_unlikely(ours))
-        handle_fork();
+        look_at();
     return ours;
 }
 
 bool fb_pl_apart(const char *dir)
 {
-    for (unsigned i = 0; i < root_count; i++)
-        if (below(dir, roots[i]) || below(roots[i], strcmp(dir, "/") == 0 ? "" : dir))
+    for (unsigned i = 0; i < root_count; i++) {
+        const char *root = fb_pl_alone.roots[i];
+
+        if (below(dir, root) || below(root, strcmp(dir, "/") == 0 ? "" : dir))
             return false;
+    }
     return root_count > 0;
 }
 

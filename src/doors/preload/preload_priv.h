@@ -4,6 +4,7 @@
  *
  *     paths.c     which paths are ours
  *     dirs.c      where directories are that paths are relative to
+ *     alone.h     processes that have nothing to do with any of it
  *     virtual.c   paths that stand for a bucket
  *     table.c     descriptors that stand for cached files
  *     real.c      cached files that become real ones

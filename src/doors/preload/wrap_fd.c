@@ -18,6 +18,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "doors/preload/alone.h"
 #include "doors/preload/preload_priv.h"
 
 /* libc hides it where there is no other size. */
@@ -44,7 +45,7 @@ static __attribute__((noinline)) int close_ours(int fd)
     return rc;
 }
 
-FB_EXPORT int close(int fd)
+int fb_pl_close_any(int fd)
 {
     return fb_likely(fb_pl_is_foreign(fd)) ? FB_REAL(close)(fd) : close_ours(fd);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "doors/preload/alone.h"
 #include "doors/preload/preload_priv.h"
 
 static bool is_write(int flags)
@@ -141,8 +142,7 @@ static inline void about_to_write(int dir, const char *path, int flags)
         fb_pl_before_change(dir, path);
 }
 
-/* open(path, flags, mode) and its kin differ in name and arguments only. They are defined with
- * all their arguments, although the last may be missing: it is handed on unseen, in its register.
+/* open(path, flags, mode) and its kin differ in name and arguments only.
  *
  * For most programs most calls are not for us: libc's function then returns to the caller itself.
  * (A return more would cost more than all the rest: system calls leave the processor without a
@@ -175,8 +175,7 @@ static inline void about_to_write(int dir, const char *path, int flags)
   path = fb_pl_go(&way, AT_FDCWD, path);                                                     \
   return (int)fb_pl_end(&way, name##_ours(path, flags, mode));                               \
  }                                                                                           \
- FB_EXPORT int wrap_##name(const char *path, int flags, mode_t mode) __asm__(#name);         \
- int wrap_##name(const char *path, int flags, mode_t mode)                                   \
+ int fb_pl_##name##_any(const char *path, int flags, mode_t mode)                            \
  {                                                                                           \
   if (fb_unlikely(fb_pl_virtual))                                                            \
    return name##_there(path, flags, mode);                                                   \
@@ -198,8 +197,7 @@ static inline void about_to_write(int dir, const char *path, int flags)
   path = fb_pl_go(&way, dir, path);                                                                \
   return (int)fb_pl_end(&way, name##_ours(dir, path, flags, mode));                                \
  }                                                                                                 \
- FB_EXPORT int wrap_##name(int dir, const char *path, int flags, mode_t mode) __asm__(#name);      \
- int wrap_##name(int dir, const char *path, int flags, mode_t mode)                                \
+ int fb_pl_##name##_any(int dir, const char *path, int flags, mode_t mode)                         \
  {                                                                                                 \
   if (fb_unlikely(fb_pl_virtual))                                                                  \
    return name##_there(dir, path, flags, mode);                                                    \
