@@ -1,6 +1,6 @@
 /*
- * doors/preload/alone.h - what open() and close() look at first, in processes that have nothing to
- * do with the data set, or not yet.
+ * doors/preload/alone.h - what open(), close() and stat() look at first, in processes that have
+ * nothing to do with the data set, or not yet.
  *
  * A call of the kernel pushes most of what is here out of the processor's nearest caches, so each
  * line of code or data that is touched next to it costs some 3 to 10 ns, and all instructions
@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/attr.h"
@@ -35,6 +36,12 @@ struct fb_pl_alone {
     int (*openat)(int dir, const char *path, int flags, ...);
     int (*openat64)(int dir, const char *path, int flags, ...);
     const char *roots[FB_CLIENT_ROOTS_MAX + 1]; /* with no slash at the end; NULL: no more */
+    int (*stat)(const char *restrict path, struct stat *restrict st);
+    int (*stat64)(const char *restrict path, struct stat64 *restrict st);
+    int (*lstat)(const char *restrict path, struct stat *restrict st);
+    int (*lstat64)(const char *restrict path, struct stat64 *restrict st);
+    int (*fstatat)(int dir, const char *restrict path, struct stat *restrict st, int flags);
+    int (*fstatat64)(int dir, const char *restrict path, struct stat64 *restrict st, int flags);
 } FB_ALIGNED(FB_CACHELINE);
 
 extern struct fb_pl_alone fb_pl_alone __attribute__((visibility("hidden"))); /* paths.c */
@@ -45,5 +52,11 @@ int fb_pl_open64_any(const char *path, int flags, mode_t mode);
 int fb_pl_openat_any(int dir, const char *path, int flags, mode_t mode);
 int fb_pl_openat64_any(int dir, const char *path, int flags, mode_t mode);
 int fb_pl_close_any(int fd);
+int fb_pl_stat_any(const char *path, struct stat *st);
+int fb_pl_stat64_any(const char *path, struct stat64 *st);
+int fb_pl_lstat_any(const char *path, struct stat *st);
+int fb_pl_lstat64_any(const char *path, struct stat64 *st);
+int fb_pl_fstatat_any(int dir, const char *path, struct stat *st, int flags);
+int fb_pl_fstatat64_any(int dir, const char *path, struct stat64 *st, int flags);
 
 #endif

@@ -112,6 +112,12 @@ __attribute__((constructor)) static void begin_alone(void)
     fb_pl_alone.open64 = FB_REAL(open64);
     fb_pl_alone.openat = FB_REAL(openat);
     fb_pl_alone.openat64 = FB_REAL(openat64);
+    fb_pl_alone.stat = FB_REAL(stat);
+    fb_pl_alone.stat64 = FB_REAL(stat64);
+    fb_pl_alone.lstat = FB_REAL(lstat);
+    fb_pl_alone.lstat64 = FB_REAL(lstat64);
+    fb_pl_alone.fstatat = FB_REAL(fstatat);
+    fb_pl_alone.fstatat64 = FB_REAL(fstatat64);
     (void)atomic_compare_exchange_strong(&fb_pl_alone.state, &state_was, FB_PL_ALONE);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "doors/preload/alone.h"
 #include "doors/preload/preload_priv.h"
 
 /* True when the descriptor is a cached file's: then *st is filled in. */
@@ -113,7 +114,7 @@ static void compare_stat(int dir, const char *path, const struct stat *st)
    compare_stat(AT_FDCWD, path, (const struct stat *)st);                                       \
   return rc;                                                                                    \
  }                                                                                              \
- FB_EXPORT int name(const char *restrict path, type *restrict st)                               \
+ int fb_pl_##name##_any(const char *path, type *st)                                             \
  {                                                                                              \
   return fb_likely(!fb_pl_virtual && fb_pl_outside(AT_FDCWD, path)) ? FB_REAL(name)(path, st)   \
                                                                     : name##_ours(path, st);    \
@@ -160,9 +161,11 @@ WRAP_XSTAT(__lxstat64, struct stat64)
 
 #define WRAP_STATAT(name, type)                                                       \
  static __attribute__((noinline)) int name##_ours(int dir, const char *restrict path, \
-                                                  type *restrict st, int flags){      \
-     STATAT_BODY(dir, st, FB_REAL(name)(dir, path, st, flags))} FB_EXPORT int         \
- name(int dir, const char *restrict path, type *restrict st, int flags)               \
+                                                  type *restrict st, int flags)       \
+ {                                                                                    \
+  STATAT_BODY(dir, st, FB_REAL(name)(dir, path, st, flags))                           \
+ }                                                                                    \
+ int fb_pl_##name##_any(int dir, const char *path, type *st, int flags)               \
  {                                                                                    \
   return fb_likely(!fb_pl_virtual && fb_pl_outside(dir, path))                        \
              ? FB_REAL(name)(dir, path, st, flags)                                    \
