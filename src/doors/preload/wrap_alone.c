@@ -1,7 +1,7 @@
 /*
- * open(), close() and stat() by processes that have nothing to do with the data set, or not yet (alone.h):
- * side by side, so that they are few lines of the processor's cache, and without a stack. What is
- * not told here, fb_pl_open_any() and its kin find out.
+ * open(), close() and stat() by processes that have nothing to do with the data set, or not yet
+ * (alone.h): side by side, so that they are few lines of the processor's cache, and without a
+ * stack. What is not told here, fb_pl_open_any() and its kin find out.
  */
 #include <unistd.h>
 
