@@ -1,11 +1,13 @@
 #include "core/mem.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
+#define PAGE_BYTES      4096
 
 void *fb_alloc(size_t size)
 {
@@ -30,6 +32,28 @@ void *fb_alloc_large(size_t count, size_t size)
     p = aligned_alloc(HUGE_PAGE_BYTES, fb_align_up(bytes, HUGE_PAGE_BYTES));
     if (p)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* a wish; without, it is slower */
+    return p;
+}
+
+/* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room for
+ * one more is taken, and what is around given back. */
+void *fb_map_large(size_t bytes)
+{
+    size_t whole = fb_align_up(bytes, PAGE_BYTES), room_bytes = whole + HUGE_PAGE_BYTES;
+    uint8_t *room, *p;
+
+    if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES)
+        return NULL;
+    room = mmap(NULL, room_bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return NULL;
+    p = (uint8_t *)fb_align_up((uintptr_t)room, HUGE_PAGE_BYTES);
+    if (p > room)
+        munmap(room, (size_t)(p - room));
+    if (p + whole < room + room_bytes)
+        munmap(p + whole, (size_t)(room + room_bytes - p) - whole);
+    (void)madvise(p, whole, MADV_HUGEPAGE);
     return p;
 }
 

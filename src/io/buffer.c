@@ -28,12 +28,9 @@ int fb_buffer_pool_create(uint32_t count, uint32_t size, struct fb_buffer_pool *
 
     if (!pool)
         return -ENOMEM;
-    pool->memory = mmap(NULL, (size_t)count * stride, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pool->memory == MAP_FAILED)
-        return -errno;
-    /* A hint: fewer pages to pin for direct I/O. */
-    (void)madvise(pool->memory, (size_t)count * stride, MADV_HUGEPAGE);
+    pool->memory = fb_map_large((size_t)count * stride);
+    if (!pool->memory)
+        return -ENOMEM;
     pool->count = count;
     pool->free_count = count;
     pool->size = stride;

@@ -71,14 +71,9 @@ static int make_staging(struct fb_tier *t, unsigned count)
     t->staging_count = count > 0 ? count : FB_TIER_STAGING;
     bytes = t->staging_count * t->segment_bytes;
     t->staging_stack = fb_alloc_array(t->staging_count, sizeof *t->staging_stack);
-    t->staging = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (t->staging == MAP_FAILED)
-        t->staging = NULL;
+    t->staging = fb_map_large(bytes);
     if (!t->staging || !t->staging_stack)
         return -ENOMEM;
-    /* A hint: fewer pages to pin for direct I/O. */
-    (void)madvise(t->staging, bytes, MADV_HUGEPAGE);
     for (unsigned i = 0; i < t->staging_count; i++)
         t->staging_stack[t->staging_free++] = t->staging + i * t->segment_bytes;
     return 0;
