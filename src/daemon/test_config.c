@@ -372,12 +372,12 @@ static void test_memory(void **state)
     fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:       104857600 kB\n");
     assert_int_equal(load_resolved(""), 0);
     assert_int_equal(config.memory_bytes, 4 * GIB);
-    /* Of 4 GiB half a gibibyte is left to others, and of 100 GiB five and a little. */
+    /* Of 4 GiB four tenths of a gibibyte are left to others, and of 100 GiB five and a little. */
     fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:        4194304 kB\n");
-    assert_int_equal(load_resolved("--memory 3583M"), 0);
-    assert_int_equal(config.memory_bytes, 3583ULL << 20);
+    assert_int_equal(load_resolved("--memory 3698M"), 0);
+    assert_int_equal(config.memory_bytes, 3698ULL << 20);
     assert_int_equal(load_resolved("--memory 4G"), 0);
-    assert_int_equal(config.memory_bytes >> 20, 3584);
+    assert_int_equal(config.memory_bytes >> 20, 3699);
     fb_test_dir_write(&dir, "proc/meminfo", "MemTotal:      104857600 kB\n");
     assert_int_equal(load_resolved("--memory 200G"), 0);
     assert_int_equal(config.memory_bytes >> 30, 94);
