@@ -9,6 +9,7 @@
 #include "cache/learn.h"
 #include "cache/near.h"
 #include "cache/steer.h"
+#include "core/mem.h"
 #include "core/units.h"
 #include "policy/evict.h"
 #include "proto/client.h"
@@ -117,9 +118,11 @@ int fb_budget_plan(const struct fb_cache_config *c, struct fb_budget *ret_budget
         rest += fb_epoch_log_bytes(b.nvme_segment_bytes);
     /* PMem segments are built in staging memory too, as the mapping may vanish under us. */
     used = rest + tables + slots_bytes(c, &b) + b.learn_bytes +
-           (uint64_t)(b.fetch_buffers + b.medium_buffers) * buffer_bytes +
-           b.clients * fb_client_area_bytes() + b.nvme_staging * b.nvme_segment_bytes +
-           (c->pmem_bytes ? STAGING * b.pmem_segment_bytes : 0);
+           fb_map_large_bytes((uint64_t)b.fetch_buffers * buffer_bytes) +
+           fb_map_large_bytes((uint64_t)b.medium_buffers * buffer_bytes) +
+           b.clients * fb_client_area_bytes() +
+           fb_map_large_bytes(b.nvme_staging * b.nvme_segment_bytes) +
+           (c->pmem_bytes ? fb_map_large_bytes(STAGING * b.pmem_segment_bytes) : 0);
     if (used > memory)
         return too_small(memory, used - memory, err);
     b.dram_bytes = memory - used;

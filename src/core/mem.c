@@ -35,11 +35,16 @@ void *fb_alloc_large(size_t count, size_t size)
     return p;
 }
 
+size_t fb_map_large_bytes(size_t bytes)
+{
+    return fb_align_up(bytes, bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES);
+}
+
 /* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room for
  * one more is taken, and what is around given back. */
 void *fb_map_large(size_t bytes)
 {
-    size_t whole = fb_align_up(bytes, PAGE_BYTES), room_bytes = whole + HUGE_PAGE_BYTES;
+    size_t whole = fb_map_large_bytes(bytes), room_bytes = whole + HUGE_PAGE_BYTES;
     uint8_t *room, *p;
 
     if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES)
@@ -55,6 +60,12 @@ void *fb_map_large(size_t bytes)
         munmap(p + whole, (size_t)(room + room_bytes - p) - whole);
     (void)madvise(p, whole, MADV_HUGEPAGE);
     return p;
+}
+
+void fb_unmap_large(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, fb_map_large_bytes(bytes));
 }
 
 char *fb_strdup(const char *s)

@@ -17,10 +17,13 @@ FB_MUST_CHECK void *fb_alloc_array(size_t count, size_t size);
 /* For arrays of many megabytes that are read or written at random: on huge pages where the kernel
  * gives them. Not zeroed; freed like the rest. */
 FB_MUST_CHECK void *fb_alloc_large(size_t count, size_t size);
-/* For what disks read into and write from: zeroed, of whole huge pages where the kernel gives them,
- * and taken only as it is used; munmap() gives it back. A page of 4 KiB is a piece of a request of
- * its own, which halves the speed of some virtual disks. */
+/* For what disks read into and write from: zeroed, of huge pages where the kernel gives them, and
+ * taken only as it is used. A page of 4 KiB is a piece of a request of its own, which halves the
+ * speed of some virtual disks. */
 FB_MUST_CHECK void *fb_map_large(size_t bytes);
+void fb_unmap_large(void *p, size_t bytes);
+/* What that takes: whole huge pages, from one on. */
+size_t fb_map_large_bytes(size_t bytes);
 FB_MUST_CHECK char *fb_strdup(const char *s);
 FB_MUST_CHECK char *fb_asprintf(const char *format, ...) FB_PRINTF(1, 2);
 

@@ -66,7 +66,7 @@ void fb_buffer_pool_destroy(struct fb_buffer_pool *pool)
     for (uint32_t i = 0; i < pool->count; i++)
         if (!is_mapped(pool, pool->buffers[i].data))
             free(pool->buffers[i].data);
-    munmap(pool->memory, (size_t)pool->count * pool->size);
+    fb_unmap_large(pool->memory, (size_t)pool->count * pool->size);
     fb_mutex_destroy(&pool->lock);
     free(pool);
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "core/clock.h"
@@ -124,8 +123,7 @@ void fb_tier_close(struct fb_tier *tier)
     fb_tier_space_stop(tier);
     if (tier->state)
         tier->ops->close(tier);
-    if (tier->staging)
-        munmap(tier->staging, tier->staging_count * tier->segment_bytes);
+    fb_unmap_large(tier->staging, tier->staging_count * tier->segment_bytes);
     free(tier->staging_stack);
     free(tier->slot);
     free(tier->state);
