@@ -40,8 +40,8 @@ size_t fb_map_large_bytes(size_t bytes)
     return fb_align_up(bytes, bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES);
 }
 
-/* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room for
- * one more is taken, and what is around given back. */
+/* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room
+ * for one more is taken, and what is around given back. */
 void *fb_map_large(size_t bytes)
 {
     size_t whole = fb_map_large_bytes(bytes), room_bytes = whole + HUGE_PAGE_BYTES;
