@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 import report
-from measure import drop_caches, make_files, output_of, program
+from measure import drop_caches, fio_read, fio_sequential, make_files, output_of, program
 from mounts import Mount, forebay_binary
 from preload import HERE, PYTHON, Group, last_object, output_of_env
 from sections import Bench, alternate, settle
@@ -91,11 +91,8 @@ class Seeds(Bench):
         return [" ".join(["forebay"] + [str(arg) for arg in self.args(0)])]
 
 
-def fio_sequential(path, size):
-    words = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-format=json",
-             f"--filename={path}", f"--size={size}", "--rw=read", "--bs=1m", "--iodepth=4",
-             "--time_based", "--runtime=2", "--readonly"]
-    return json.loads(output_of(words))["jobs"][0]["read"]["bw_bytes"]
+def disk_speed(path, size):
+    return fio_read(fio_sequential(path, size, 2))
 
 
 class Door(Bench):
@@ -115,8 +112,8 @@ class Door(Bench):
             if which == "disk":
                 if not os.path.exists(self.folder + "/cache/segments"):
                     program("door", *self.args(1, 0))
-                self.see("disk", fio_sequential(self.folder + "/cache/segments",
-                                                self.items() * self.plan.file_bytes))
+                self.see("disk", disk_speed(self.folder + "/cache/segments",
+                                            self.items() * self.plan.file_bytes))
                 continue
             for readers in (1, 2):
                 seen = program("door", *self.args(readers, int(which != "plain"),
@@ -250,7 +247,7 @@ class Training(Bench):
                     self.see(f"{mode} {workers} source", seen["source"])
                 if mode == "plan":
                     self.see(f"{mode} {workers} disk", seen["disk"])
-                    self.see(f"fio {workers}", fio_sequential(self.probe, PROBE_BYTES))
+                    self.see(f"fio {workers}", disk_speed(self.probe, PROBE_BYTES))
 
     def finish(self):
         shutil.rmtree(self.fast, ignore_errors=True)

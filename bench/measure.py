@@ -53,24 +53,64 @@ def tidy_memory():
             f.write("1\n")
 
 
+HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
+HUGE_PAGES_WANTED = 16
+
 FIO = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-format=json"]
 
 
-def fio_read_command(path, size, seconds):
-    return FIO + [f"--filename={path}", f"--size={size}", "--rw=randread", "--bs=128k",
-                  "--iodepth=16", "--time_based", f"--runtime={seconds}", "--randrepeat=0",
-                  "--readonly"]
+def fio_memory():
+    """Where fio's buffers lie: in huge pages, as ours do, where they can be had. Some virtual disks
+    take each page of 4 KiB as a piece of its own: fio reads two and a half times as fast then."""
+    return ["--mem=shmhuge"] if os.access(HUGE_PAGES, os.W_OK) else []
 
 
-def fio_write_command(path, size):
-    return FIO + [f"--filename={path}", f"--size={size}", "--rw=write", "--bs=1m", "--iodepth=8",
-                  "--fallocate=native", "--end_fsync=1"]
+def set_huge_pages(count):
+    """Returns how many there are then: memory may be in pieces."""
+    with open(HUGE_PAGES, "r+", encoding="ascii") as f:
+        f.write(str(count))
+    with open(HUGE_PAGES, encoding="ascii") as f:
+        return int(f.read())
 
 
-def fio_read(path, size, seconds):
+def fio(*words):
+    """What fio says of its only job. Huge pages are reserved meanwhile, and only as long."""
+    memory = fio_memory()
+    before = 0
+    try:
+        if memory:
+            with open(HUGE_PAGES, encoding="ascii") as f:
+                before = int(f.read())
+            if set_huge_pages(before + HUGE_PAGES_WANTED) < before + HUGE_PAGES_WANTED:
+                raise Failed("no huge pages for fio: memory is in pieces")
+        return json.loads(output_of([*FIO, *memory, *words]))["jobs"][0]
+    finally:
+        if memory:
+            set_huge_pages(before)
+
+
+def fio_command(words):
+    return " ".join(FIO + fio_memory() + words)
+
+
+def fio_random(path, size, seconds):
+    return [f"--filename={path}", f"--size={size}", "--rw=randread", "--bs=128k", "--iodepth=16",
+            "--time_based", f"--runtime={seconds}", "--randrepeat=0", "--readonly"]
+
+
+def fio_sequential(path, size, seconds):
+    return [f"--filename={path}", f"--size={size}", "--rw=read", "--bs=1m", "--iodepth=4",
+            "--time_based", f"--runtime={seconds}", "--readonly"]
+
+
+def fio_writing(path, size):
+    return [f"--filename={path}", f"--size={size}", "--rw=write", "--bs=1m", "--iodepth=8",
+            "--fallocate=native", "--end_fsync=1"]
+
+
+def fio_read(words):
     """Bytes a second out of a file that is there."""
-    return json.loads(output_of(fio_read_command(path, size, seconds)))["jobs"][0]["read"][
-        "bw_bytes"]
+    return fio(*words)["read"]["bw_bytes"]
 
 
 def quiet():
@@ -82,7 +122,7 @@ def quiet():
 def fio_write(path, size):
     """Bytes a second into a new file, which is removed again."""
     try:
-        return json.loads(output_of(fio_write_command(path, size)))["jobs"][0]["write"]["bw_bytes"]
+        return fio(*fio_writing(path, size))["write"]["bw_bytes"]
     finally:
         if os.path.exists(path):
             os.unlink(path)
