@@ -347,7 +347,7 @@ bool fb_fill_want(struct fb_fill *fill, uint16_t source, const char *path, uint6
 /* Goes once over what lies below a path, of a stream that takes turns: what is due is brought in
  * place of what is not (exchange.h), as long as there is such; false as above. */
 bool fb_fill_turns(struct fb_fill *fill, uint16_t source, const char *path, uint32_t stream);
-/* How many were brought, known once, when it is over. */
+/* How many were asked for, or had room made for them; known once, when it is over. */
 bool fb_fill_turned(struct fb_fill *fill, uint32_t *ret_stream, uint64_t *ret_count);
 /* Learns the attributes of files that have records, which are out of date; false as above. */
 bool fb_fill_learn(struct fb_fill *fill, uint16_t source, const char *path);

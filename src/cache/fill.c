@@ -162,6 +162,8 @@ static int exchange(void *arg, const struct fb_walked *walked)
 {
     struct work *w = arg;
     struct fb_cache *cache = w->fill->cache;
+    uint64_t gone;
+    bool gives;
 
     if (is_stopping(w->fill))
         return -ECANCELED;
@@ -170,10 +172,11 @@ static int exchange(void *arg, const struct fb_walked *walked)
         missing_bytes(cache, walked) == 0 ||
         !fb_steer_is_due(cache->steer, w->stream, w->source, walked->path))
         return 0;
-    if (!fb_steer_gives_way(cache->steer, w->stream, walked->attr->version.size))
+    gives = fb_steer_gives_way(cache->steer, w->stream, walked->attr->version.size, &gone);
+    w->exchanged += gives || gone > 0;
+    if (!gives)
         return ++w->vain < VAIN_MAX ? 0 : -ECANCELED;
     w->vain = 0;
-    w->exchanged++;
     return bring(w, walked);
 }
 

@@ -119,6 +119,44 @@ static int clear_one(struct fb_cache *cache, uint32_t segment, fb_place_due_fn *
     return rc == 0 && p.is_late ? -EAGAIN : rc;
 }
 
+struct unplaced {
+    struct fb_store *store;
+    unsigned items; /* that have no place below */
+};
+
+static void look_below(void *arg, uint64_t key, uint32_t length, const struct fb_use *use)
+{
+    struct unplaced *u = arg;
+    struct fb_whereabouts where;
+
+    (void)length;
+    (void)use;
+    fb_store_where(u->store, key, &where);
+    u->items += !where.below;
+}
+
+static bool has_room_below(const struct fb_cache *cache)
+{
+    for (unsigned t = 1; t < fb_store_tiers(cache->store); t++)
+        if (fb_store_has_room(cache->store, t))
+            return true;
+    return false;
+}
+
+/* What came as a copy because the disk had room for it then (fb_place_adopt), and has no place there
+ * when it is full, is no copy: it is all that there is, and kept as such. */
+static bool is_of_copies(struct fb_cache *cache, uint32_t segment)
+{
+    struct unplaced u = {.store = cache->store};
+
+    if (has_room_below(cache))
+        return true;
+    if (fb_store_visit(cache->store, segment, UINT32_MAX, look_below, &u) == 0 && u.items == 0)
+        return true;
+    (void)fb_store_set_lane(cache->store, segment, FB_STORE_PLAN);
+    return false;
+}
+
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg)
 {
     struct fb_tier_place *p = &cache->places[0];
@@ -144,7 +182,8 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_
         /* With nothing below, what plans have kept is all there is of it. */
         if (p->infos[i].lane == FB_STORE_PLAN && !lower)
             break;
-        if (p->infos[i].pinned || fb_store_is_held(cache->store, no))
+        if (p->infos[i].pinned || fb_store_is_held(cache->store, no) ||
+            (p->infos[i].lane == FB_STORE_COPY && !is_of_copies(cache, no)))
             continue;
         if (clear_one(cache, no, is_due, arg) < 0)
             break;
@@ -291,19 +330,17 @@ uint64_t fb_place_kept(struct fb_cache *cache)
 bool fb_place_give_copies(struct fb_cache *cache, fb_place_due_fn *is_due, void *arg)
 {
     struct fb_tier_place *p = &cache->places[0];
-    uint32_t oldest = UINT32_MAX, count;
-    bool given = false;
+    uint32_t count, i = 0;
+    bool given;
 
     fb_mutex_lock(&cache->admit_lock);
     count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
-    for (uint32_t i = 0; i < count; i++) {
-        if (p->infos[i].lane == FB_STORE_COPY && !p->infos[i].pinned &&
-            !fb_store_is_held(cache->store, p->infos[i].no) &&
-            (oldest == UINT32_MAX || p->infos[i].sequence < p->infos[oldest].sequence))
-            oldest = i;
-    }
-    if (oldest != UINT32_MAX)
-        given = clear_one(cache, p->infos[oldest].no, is_due, arg) == 0;
+    qsort(p->infos, count, sizeof *p->infos, earlier);
+    while (i < count &&
+           (p->infos[i].lane != FB_STORE_COPY || p->infos[i].pinned ||
+            fb_store_is_held(cache->store, p->infos[i].no) || !is_of_copies(cache, p->infos[i].no)))
+        i++;
+    given = i < count && clear_one(cache, p->infos[i].no, is_due, arg) == 0;
     fb_mutex_unlock(&cache->admit_lock);
     return given;
 }
@@ -329,9 +366,10 @@ static bool needs_dram(struct fb_cache *cache, uint64_t key, uint64_t kept_bytes
     int rc = fb_store_tiers(cache->store) > 1 ? move_down(cache, key) : FB_STORE_FULL;
 
     *ret_below = rc == 0;
-    /* What a user has pinned stays where it is. */
+    /* What a user has pinned stays where it is, and what is kept already. */
     if (rc == FB_STORE_FULL)
-        return lane == FB_STORE_PLAN || keep_in_dram(cache, key, kept_bytes, FB_STORE_PLAN) ||
+        return lane == FB_STORE_PLAN || lane == FB_STORE_COPY ||
+               keep_in_dram(cache, key, kept_bytes, FB_STORE_PLAN) ||
                fb_steer_is_pinned(cache->steer, (uint32_t)(key >> 32));
     /* A disk that is busy now gets it when its segment goes. */
     return rc != 0;

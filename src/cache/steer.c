@@ -31,7 +31,8 @@
 #define FILL_EVERY_NS  (10 * FB_NS_PER_S)
 #define FILL_VAIN_NS   (600 * FB_NS_PER_S) /* after one of which little stayed */
 #define TURNS_EVERY_NS (1 * FB_NS_PER_S)
-#define TURNS_VAIN_NS  (60 * FB_NS_PER_S) /* or twice that, after walks that found nothing */
+#define TURNS_VAIN_NS  (60 * FB_NS_PER_S) /* or a little more, after walks that found nothing */
+#define DUE_MORE       0.25               /* of reads of each: then there is more to find */
 #define GIVE_MOST      4                  /* files go for one that is due */
 #define UNDER_WAY      32                 /* that many may be */
 #define READS_SHARE    8192 /* an item whose reads are counted (4 bytes) for so much memory */
@@ -367,12 +368,13 @@ bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, c
     return is_due;
 }
 
-bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
+bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes, uint64_t *ret_gone)
 {
     struct fb_steer_stream *s = &steer->streams[stream];
     uint64_t quota = atomic_load_explicit(&s->quota_bytes, memory_order_relaxed);
     uint64_t held = atomic_load_explicit(&s->held_bytes, memory_order_relaxed), now_held, gone;
 
+    *ret_gone = 0;
     /* Quotas divide what is full. What is on its way is not counted yet, so near the end each needs
      * a place of its own. */
     if (held + UNDER_WAY * bytes <= quota || fb_place_free(steer->cache) >= UNDER_WAY * bytes)
@@ -387,6 +389,7 @@ bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes)
                                                   now_held - fb_min_u64(gone, now_held),
                                                   memory_order_relaxed, memory_order_relaxed))
         continue;
+    *ret_gone = gone;
     return gone > 0 && held + bytes <= quota + gone;
 }
 
@@ -634,8 +637,14 @@ static void fill(struct fb_steer *steer, unsigned number, const struct fb_brain_
     if (view->due > 0) {
         /* Where all of it is here none makes way, and to look for what is due is to ask the source
          * for every file. */
-        if (held < view->told_bytes && fb_fill_turns(filler, s->source, path, number))
+        if (view->due >= s->turns_due + DUE_MORE)
+            s->turns_ns = s->turns_wait_ns = 0;
+        if (held < view->told_bytes && now_ns >= s->turns_ns &&
+            fb_fill_turns(filler, s->source, path, number)) {
+            s->turns_ns = now_ns + TURNS_EVERY_NS;
+            s->turns_due = view->due;
             steer->filled = number;
+        }
         return;
     }
     if (view->told_bytes == 0 || view->fill_bytes < FILL_LEAST)
@@ -682,7 +691,7 @@ static void space_turns(struct fb_steer *steer, int64_t now_ns)
         s->turns_wait_ns = TURNS_EVERY_NS;
     else if (s->turns_wait_ns < TURNS_VAIN_NS)
         s->turns_wait_ns *= 2;
-    s->fill_ns = now_ns + s->turns_wait_ns;
+    s->turns_ns = now_ns + s->turns_wait_ns;
 }
 
 static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
@@ -702,7 +711,8 @@ static void follow(struct fb_steer *steer, unsigned number, int64_t now_ns)
     if (s->node != view.node) {
         s->node = view.node;
         s->cut_ns = now_ns + steer->round_ns; /* it has had its first share by then */
-        s->measure_ns = s->fill_ns = s->turns_wait_ns = 0;
+        s->measure_ns = s->fill_ns = s->turns_ns = s->turns_wait_ns = 0;
+        s->turns_due = 0;
         s->fill_bytes = 0;
         s->ended = false;
     }

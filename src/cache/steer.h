@@ -65,9 +65,10 @@ void fb_steer_claim(struct fb_steer *steer, uint16_t source, const char *dir, si
 
 /* Any thread, no lock held: whether it is the turn of a file of one block of the stream to be read;
  * whether there is room for it, in the cache or in the stream's share, or could be made
- * (exchange.h). */
+ * (exchange.h): of how many bytes of what was read, perhaps not yet enough. */
 bool fb_steer_is_due(struct fb_steer *steer, uint32_t stream, uint16_t source, const char *path);
-bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes);
+bool fb_steer_gives_way(struct fb_steer *steer, uint32_t stream, uint64_t bytes,
+                        uint64_t *ret_gone);
 
 /* Any thread, no lock held: whether a block of a file that is fetched ahead, a child of that node,
  * is worth fetching. */

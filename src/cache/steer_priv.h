@@ -29,7 +29,9 @@ struct fb_steer_stream {
     int64_t cut_ns;        /* not before: the first shares of a new stream are guesses */
     int64_t measure_ns;    /* not measured again before, */
     int64_t fill_ns;       /* nor loaded */
-    int64_t turns_wait_ns; /* after the last walk for what is due */
+    int64_t turns_ns;      /* no walk for what is due before, */
+    int64_t turns_wait_ns; /* so long after the last one */
+    double turns_due;      /* what was due then */
     uint64_t fill_bytes;   /* asked for the last time, */
     uint64_t fill_held;    /* when it held that much */
 };

@@ -4,6 +4,7 @@
 
 #include "base/rand.h"
 #include "cache/budget.h"
+#include "core/mem.h"
 
 #define SLOT_BYTES (sizeof(struct fb_segment_info) + 200) /* and some while they are ranked */
 
@@ -18,11 +19,13 @@ static uint64_t sum(const struct fb_cache_config *c, const struct fb_budget *b)
 {
     struct fb_store_config s = {
         .block_bytes = c->block_bytes, .max_items = b->max_items, .files_bytes = b->files_bytes};
-    uint64_t buffers =
-        (uint64_t)(b->fetch_buffers + b->medium_buffers) * fb_store_buffer_bytes(c->block_bytes);
+    uint32_t buffer_bytes = fb_store_buffer_bytes(c->block_bytes);
 
-    return fb_store_tables_bytes(&s) + buffers + b->nvme_staging * b->nvme_segment_bytes +
-           b->dram_bytes + slots(c, b) * SLOT_BYTES;
+    return fb_store_tables_bytes(&s) +
+           fb_map_large_bytes((uint64_t)b->fetch_buffers * buffer_bytes) +
+           fb_map_large_bytes((uint64_t)b->medium_buffers * buffer_bytes) +
+           fb_map_large_bytes(b->nvme_staging * b->nvme_segment_bytes) + b->dram_bytes +
+           slots(c, b) * SLOT_BYTES;
 }
 
 static void fits_whatever_is_asked(void **state)

@@ -125,6 +125,14 @@ static uint64_t lane_bytes(const struct fixture *f, enum fb_store_lane lane)
     return fb_store_lane_bytes(fb_cache_store(f->cache), 0, lane);
 }
 
+/* Without a plan, which shall not be told of these reads when it comes. */
+static void read_before(const struct fixture *f, uint32_t files)
+{
+    for (uint32_t i = 0; i < files; i++)
+        read_file(f, i);
+    wait_metric(f, FB_CM_ACCESS_RECORDS, files);
+}
+
 /* What readers without a plan have left in DRAM stays there when a plan comes, also when it gets
  * its place on the disk, which has room for all: it is not read from there in the next epoch. */
 static void what_was_there_stays(void **state)
@@ -139,8 +147,7 @@ static void what_was_there_stays(void **state)
     f->config.block_bytes = 64u << 10;
     f->config.segment_bytes = 256u << 10;
     open_cache(f);
-    for (uint32_t i = 0; i < FILES; i++)
-        read_file(f, i);
+    read_before(f, FILES);
     assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
     read_slowly(f, truth, 0, FILES / 2, 1);
     copies = lane_bytes(f, FB_STORE_COPY);
@@ -152,6 +159,35 @@ static void what_was_there_stays(void **state)
     promoted = metric(f, FB_CM_PROMOTED);
     read_slowly(f, truth, 0, FILES, 1);
     assert_true(metric(f, FB_CM_PROMOTED) - promoted <= FILES * 3 / 4);
+    fb_plan_free(truth);
+    fb_names_free(names);
+}
+
+/* The disk has room for what DRAM had when the plan came, but not for all of the set: what it did not
+ * get by the time it is full stays in DRAM, and next to nothing is fetched again. */
+static void what_was_there_stays_where_it_must(void **state)
+{
+    struct fixture *f = *state;
+    struct fb_names *names = make_names();
+    struct fb_plan *truth = make_truth(names);
+    struct fb_error err = {""};
+    uint64_t fetched;
+
+    close_cache(f);
+    f->config.cache_bytes = 30u << 20;
+    f->config.block_bytes = 64u << 10;
+    f->config.segment_bytes = 256u << 10;
+    open_cache(f);
+    read_before(f, FILES * 3 / 4);
+    assert_int_equal(fb_cache_plan(f->volume, "set", make_names(), order(), &err), 0);
+    read_slowly(f, truth, 0, FILES, 1);
+    assert_int_equal(fb_plan_advance(truth), 0);
+    fetched = metric(f, FB_CM_FETCH_BYTES);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        read_slowly(f, truth, 0, FILES, 1);
+        assert_int_equal(fb_plan_advance(truth), 0);
+    }
+    assert_true(metric(f, FB_CM_FETCH_BYTES) - fetched <= (uint64_t)FILES * BYTES / 32);
     fb_plan_free(truth);
     fb_names_free(names);
 }
@@ -402,6 +438,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(epochs_from_dram, setup, teardown),
         cmocka_unit_test_setup_teardown(copies_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_there_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_there_stays_where_it_must, setup, teardown),
         cmocka_unit_test_setup_teardown(kept_where_there_is_room, setup, teardown),
         cmocka_unit_test_setup_teardown(begins_in_a_full_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(laid_out_on_disk, setup_log, teardown),

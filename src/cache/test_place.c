@@ -91,6 +91,7 @@ static void nothing_goes_while_there_is_room(void **state)
 {
     struct fixture *f = *state;
     struct fb_spent spent = {.bytes = FILE_BYTES, .stream = 1};
+    uint64_t gone;
 
     open_cache(f);
     expect_file(f, "f0", FILE_BYTES, 1);
@@ -99,7 +100,7 @@ static void nothing_goes_while_there_is_room(void **state)
     spent.source = fb_volume_id(f->volume);
     spent.name = fb_brain_name(spent.source, "f0", 2, 0);
     fb_exchange_spent(f->cache->exchange, &spent);
-    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES));
+    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES, &gone));
     assert_int_equal(fb_files_items(f->cache->files, spent.file), 1);
     /* It is what would go. */
     assert_int_equal(fb_exchange_take(f->cache->exchange, spent.stream, FILE_BYTES), FILE_BYTES);
@@ -131,6 +132,7 @@ static void no_room_on_a_full_disk(void **state)
 {
     struct fixture *f = *state;
     struct fb_spent spent = {.bytes = FILE_BYTES, .stream = 1};
+    uint64_t gone;
     struct fb_item item = {.length = 1, .data = (const uint8_t *)"1"};
 
     f->config.memory_bytes = 64 * MIB;
@@ -155,7 +157,7 @@ static void no_room_on_a_full_disk(void **state)
     spent.source = fb_volume_id(f->volume);
     spent.name = fb_brain_name(spent.source, "f0", 2, 0);
     fb_exchange_spent(f->cache->exchange, &spent);
-    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES));
+    assert_true(fb_steer_gives_way(f->cache->steer, spent.stream, FILE_BYTES, &gone));
     assert_int_equal(fb_files_items(f->cache->files, spent.file), 0);
     let_go(f, spent.file);
 }

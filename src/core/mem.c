@@ -37,7 +37,9 @@ void *fb_alloc_large(size_t count, size_t size)
 
 size_t fb_map_large_bytes(size_t bytes)
 {
-    return fb_align_up(bytes, bytes < HUGE_PAGE_BYTES ? PAGE_BYTES : HUGE_PAGE_BYTES);
+    size_t whole = fb_align_up(bytes, HUGE_PAGE_BYTES);
+
+    return whole - bytes <= bytes / 8 ? whole : fb_align_up(bytes, PAGE_BYTES);
 }
 
 /* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room
@@ -56,8 +58,7 @@ void *fb_map_large(size_t bytes)
     p = (uint8_t *)fb_align_up((uintptr_t)room, HUGE_PAGE_BYTES);
     if (p > room)
         munmap(room, (size_t)(p - room));
-    if (p + whole < room + room_bytes)
-        munmap(p + whole, (size_t)(room + room_bytes - p) - whole);
+    munmap(p + whole, (size_t)(room + room_bytes - p) - whole);
     (void)madvise(p, whole, MADV_HUGEPAGE);
     return p;
 }

@@ -22,7 +22,7 @@ FB_MUST_CHECK void *fb_alloc_large(size_t count, size_t size);
  * speed of some virtual disks. */
 FB_MUST_CHECK void *fb_map_large(size_t bytes);
 void fb_unmap_large(void *p, size_t bytes);
-/* What that takes: whole huge pages, from one on. */
+/* What that takes: whole huge pages, unless that is an eighth more. */
 size_t fb_map_large_bytes(size_t bytes);
 FB_MUST_CHECK char *fb_strdup(const char *s);
 FB_MUST_CHECK char *fb_asprintf(const char *format, ...) FB_PRINTF(1, 2);

@@ -28,7 +28,7 @@
 #define MEMORY_DEFAULT_MAX (4ULL << 30)
 #define MEMORY_SHARE       0.8 /* of the first LIMIT_SMALL of the machine or control group */
 #define MEMORY_SHARE_MORE  0.95
-#define LIMIT_SMALL        (5ULL << 28)
+#define LIMIT_SMALL        (1280ULL << 20)
 #define ROOT_CACHE_DIR     "/var/cache/forebay"
 #define PASSWD_SIZE        16384
 #define SEGMENT_MIN        (256ULL << 10)

@@ -4,8 +4,8 @@
  *
  * A call of the kernel pushes most of what is here out of the processor's nearest caches, so each
  * line of code or data that is touched next to it costs some 3 to 10 ns, and all instructions
- * together less than that. So this is one line of data and the beginning of a root's name; the code
- * beside it is in wrap_alone.c.
+ * together less than that. So what open() and close() need is one line of data and the beginning of
+ * a root's name; the code beside it is in wrap_alone.c.
  *
  *     not yet ── the library is loaded ──► alone ── a path below a root ──► no more
  */

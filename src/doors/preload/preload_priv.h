@@ -312,7 +312,8 @@ static inline bool fb_pl_known_far(void)
 {
     uint32_t version = atomic_load_explicit(&fb_pl_here.version, memory_order_relaxed);
 
-    return atomic_load_explicit(&fb_pl_here.verdict, memory_order_relaxed) == version + 3;
+    /* An odd version, while somebody writes, has no verdict of its own. */
+    return atomic_load_explicit(&fb_pl_here.verdict, memory_order_relaxed) == ((version + 2) | 1);
 }
 
 /* ---- virtual.c ---- */

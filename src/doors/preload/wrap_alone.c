@@ -47,9 +47,9 @@ INLINE bool passes(int dir, const char *path, int flags)
            (path[0] == '/' ? begins_otherwise(path) : leads_away(dir, path));
 }
 
-int close(int fd) FB_ALIGNED(FB_CACHELINE);
+FB_EXPORT FB_ALIGNED(FB_CACHELINE)
 
-FB_EXPORT int close(int fd)
+int close(int fd)
 {
     return is_alone() ? fb_pl_alone.close(fd) : fb_pl_close_any(fd);
 }
