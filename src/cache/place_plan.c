@@ -143,8 +143,8 @@ static bool has_room_below(const struct fb_cache *cache)
     return false;
 }
 
-/* What came as a copy because the disk had room for it then (fb_place_adopt), and has no place there
- * when it is full, is no copy: it is all that there is, and kept as such. */
+/* What came as a copy because the disk had room for it then (fb_place_adopt), and has no place
+ * there when it is full, is no copy: it is all that there is, and kept as such. */
 static bool is_of_copies(struct fb_cache *cache, uint32_t segment)
 {
     struct unplaced u = {.store = cache->store};

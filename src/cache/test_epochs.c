@@ -163,8 +163,8 @@ static void what_was_there_stays(void **state)
     fb_names_free(names);
 }
 
-/* The disk has room for what DRAM had when the plan came, but not for all of the set: what it did not
- * get by the time it is full stays in DRAM, and next to nothing is fetched again. */
+/* The disk has room for what DRAM had when the plan came, but not for all of the set: what it did
+ * not get by the time it is full stays in DRAM, and next to nothing is fetched again. */
 static void what_was_there_stays_where_it_must(void **state)
 {
     struct fixture *f = *state;
