@@ -59,10 +59,13 @@ HUGE_PAGES_WANTED = 16
 FIO = ["fio", "--name=bench", "--ioengine=io_uring", "--direct=1", "--output-format=json"]
 
 
-def fio_memory():
-    """Where fio's buffers lie: in huge pages, as ours do, where they can be had. Some virtual disks
-    take each page of 4 KiB as a piece of its own: fio reads two and a half times as fast then."""
-    return ["--mem=shmhuge"] if os.access(HUGE_PAGES, os.W_OK) else []
+HUGE = ["--mem=shmhuge"]
+
+
+def has_huge_pages():
+    """Whether fio can be given some for its buffers, as ours have. Some virtual disks take each
+    page of 4 KiB as a piece of its own: fio reads two and a half times as fast with huge ones."""
+    return os.access(HUGE_PAGES, os.W_OK)
 
 
 def set_huge_pages(count):
@@ -73,24 +76,22 @@ def set_huge_pages(count):
         return int(f.read())
 
 
-def fio(*words):
+def fio(words, huge=False):
     """What fio says of its only job. Huge pages are reserved meanwhile, and only as long."""
-    memory = fio_memory()
-    before = 0
+    if not huge:
+        return json.loads(output_of(FIO + words))["jobs"][0]
+    with open(HUGE_PAGES, encoding="ascii") as f:
+        before = int(f.read())
     try:
-        if memory:
-            with open(HUGE_PAGES, encoding="ascii") as f:
-                before = int(f.read())
-            if set_huge_pages(before + HUGE_PAGES_WANTED) < before + HUGE_PAGES_WANTED:
-                raise Failed("no huge pages for fio: memory is in pieces")
-        return json.loads(output_of([*FIO, *memory, *words]))["jobs"][0]
+        if set_huge_pages(before + HUGE_PAGES_WANTED) < before + HUGE_PAGES_WANTED:
+            raise Failed("no huge pages for fio: memory is in pieces")
+        return json.loads(output_of(FIO + HUGE + words))["jobs"][0]
     finally:
-        if memory:
-            set_huge_pages(before)
+        set_huge_pages(before)
 
 
 def fio_command(words):
-    return " ".join(FIO + fio_memory() + words)
+    return " ".join(FIO + words)
 
 
 def fio_random(path, size, seconds):
@@ -108,9 +109,9 @@ def fio_writing(path, size):
             "--fallocate=native", "--end_fsync=1"]
 
 
-def fio_read(words):
+def fio_read(words, huge=False):
     """Bytes a second out of a file that is there."""
-    return fio(*words)["read"]["bw_bytes"]
+    return fio(words, huge)["read"]["bw_bytes"]
 
 
 def quiet():
@@ -119,10 +120,10 @@ def quiet():
     time.sleep(0.5)
 
 
-def fio_write(path, size):
+def fio_write(path, size, huge=False):
     """Bytes a second into a new file, which is removed again."""
     try:
-        return fio(*fio_writing(path, size))["write"]["bw_bytes"]
+        return fio(fio_writing(path, size), huge)["write"]["bw_bytes"]
     finally:
         if os.path.exists(path):
             os.unlink(path)
