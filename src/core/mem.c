@@ -1,5 +1,6 @@
 #include "core/mem.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,22 +45,38 @@ size_t fb_map_large_bytes(size_t bytes)
 
 /* The kernel places a mapping anywhere, and makes huge pages of aligned stretches alone: so room
  * for one more is taken, and what is around given back. */
-void *fb_map_large(size_t bytes)
+void *fb_reserve_large(size_t bytes)
 {
-    size_t whole = fb_map_large_bytes(bytes), room_bytes = whole + HUGE_PAGE_BYTES;
+    size_t whole = fb_align_up(bytes, PAGE_BYTES), room_bytes = whole + HUGE_PAGE_BYTES;
     uint8_t *room, *p;
 
-    if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES)
+    if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES) {
+        errno = ENOMEM;
         return NULL;
-    room = mmap(NULL, room_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    room = mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED)
         return NULL;
     p = (uint8_t *)fb_align_up((uintptr_t)room, HUGE_PAGE_BYTES);
     if (p > room)
         munmap(room, (size_t)(p - room));
-    munmap(p + whole, (size_t)(room + room_bytes - p) - whole);
-    (void)madvise(p, whole, MADV_HUGEPAGE);
+    if (p < room + HUGE_PAGE_BYTES)
+        munmap(p + whole, (size_t)(room + HUGE_PAGE_BYTES - p));
+    return p;
+}
+
+void *fb_map_large(size_t bytes)
+{
+    size_t whole = fb_map_large_bytes(bytes);
+    void *p = fb_reserve_large(whole);
+
+    if (p && mmap(p, whole, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        munmap(p, whole);
+        return NULL;
+    }
+    if (p)
+        (void)madvise(p, whole, MADV_HUGEPAGE);
     return p;
 }
 

@@ -17,6 +17,9 @@ FB_MUST_CHECK void *fb_alloc_array(size_t count, size_t size);
 /* For arrays of many megabytes that are read or written at random: on huge pages where the kernel
  * gives them. Not zeroed; freed like the rest. */
 FB_MUST_CHECK void *fb_alloc_large(size_t count, size_t size);
+/* Addresses where huge pages fit, with nothing mapped there: to be mapped over, and unmapped. NULL
+ * and errno. */
+FB_MUST_CHECK void *fb_reserve_large(size_t bytes);
 /* For what disks read into and write from: zeroed, of huge pages where the kernel gives them, and
  * taken only as it is used. A page of 4 KiB is a piece of a request of its own, which halves the
  * speed of some virtual disks. */

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/mem.h"
 #include "store/huge.h"
 #include "store/tier_priv.h"
 
@@ -29,26 +30,20 @@ static uint64_t map_bytes(const struct fb_tier *tier)
     return tier->slots * tier->segment_bytes;
 }
 
-/* At an address where huge pages fit; what was reserved around it is given back. NULL and errno. */
+/* NULL and errno. */
 static uint8_t *map_aligned(uint64_t bytes, int memfd)
 {
-    uint64_t rest = fb_align_up(bytes, FB_IO_ALIGN);
-    uint8_t *room = mmap(NULL, rest + FB_HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint8_t *at, *map;
+    void *at = fb_reserve_large(bytes);
 
-    if (room == MAP_FAILED)
-        return NULL;
-    at = (uint8_t *)fb_align_up((uintptr_t)room, FB_HUGE_BYTES);
-    map = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, 0);
-    if (map == MAP_FAILED) {
-        munmap(room, rest + FB_HUGE_BYTES);
+    if (at &&
+        mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, 0) == MAP_FAILED) {
+        int code = errno;
+
+        munmap(at, bytes);
+        errno = code;
         return NULL;
     }
-    if (at > room)
-        munmap(room, (size_t)(at - room));
-    if (at < room + FB_HUGE_BYTES)
-        munmap(at + rest, (size_t)(room + FB_HUGE_BYTES - at));
-    return map;
+    return at;
 }
 
 static int dram_open(struct fb_tier *tier, const struct fb_tier_config *config,
