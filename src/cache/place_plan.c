@@ -144,17 +144,18 @@ static bool has_room_below(const struct fb_cache *cache)
 }
 
 /* What came as a copy because the disk had room for it then (fb_place_adopt), and has no place
- * there when it is full, is no copy: it is all that there is, and kept as such. */
-static bool is_of_copies(struct fb_cache *cache, uint32_t segment)
+ * there when it is full, is no copy: it is all that there is. True: the segment is kept as such
+ * from now on. */
+static bool keep_after_all(struct fb_cache *cache, struct fb_segment_info *info)
 {
     struct unplaced u = {.store = cache->store};
 
-    if (has_room_below(cache))
-        return true;
-    if (fb_store_visit(cache->store, segment, UINT32_MAX, look_below, &u) == 0 && u.items == 0)
-        return true;
-    (void)fb_store_set_lane(cache->store, segment, FB_STORE_PLAN);
-    return false;
+    if (info->lane != FB_STORE_COPY || has_room_below(cache) ||
+        (fb_store_visit(cache->store, info->no, UINT32_MAX, look_below, &u) == 0 && u.items == 0))
+        return false;
+    (void)fb_store_set_lane(cache->store, info->no, FB_STORE_PLAN);
+    info->lane = FB_STORE_PLAN;
+    return true;
 }
 
 void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_due, void *arg)
@@ -183,7 +184,7 @@ void fb_place_clear(struct fb_cache *cache, uint64_t bytes, fb_place_due_fn *is_
         if (p->infos[i].lane == FB_STORE_PLAN && !lower)
             break;
         if (p->infos[i].pinned || fb_store_is_held(cache->store, no) ||
-            (p->infos[i].lane == FB_STORE_COPY && !is_of_copies(cache, no)))
+            keep_after_all(cache, &p->infos[i]))
             continue;
         if (clear_one(cache, no, is_due, arg) < 0)
             break;
@@ -327,20 +328,33 @@ uint64_t fb_place_kept(struct fb_cache *cache)
                            : 0;
 }
 
+/* The oldest segment of copies that may go; NULL: there is none. */
+static struct fb_segment_info *oldest_copies(struct fb_cache *cache, struct fb_segment_info *infos,
+                                             uint32_t count)
+{
+    struct fb_segment_info *oldest = NULL;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (infos[i].lane == FB_STORE_COPY && !infos[i].pinned &&
+            !fb_store_is_held(cache->store, infos[i].no) &&
+            (!oldest || infos[i].sequence < oldest->sequence))
+            oldest = &infos[i];
+    return oldest;
+}
+
 bool fb_place_give_copies(struct fb_cache *cache, fb_place_due_fn *is_due, void *arg)
 {
     struct fb_tier_place *p = &cache->places[0];
-    uint32_t count, i = 0;
+    struct fb_segment_info *oldest;
+    uint32_t count;
     bool given;
 
     fb_mutex_lock(&cache->admit_lock);
     count = fb_store_sealed(cache->store, 0, p->infos, p->infos_max);
-    qsort(p->infos, count, sizeof *p->infos, earlier);
-    while (i < count &&
-           (p->infos[i].lane != FB_STORE_COPY || p->infos[i].pinned ||
-            fb_store_is_held(cache->store, p->infos[i].no) || !is_of_copies(cache, p->infos[i].no)))
-        i++;
-    given = i < count && clear_one(cache, p->infos[i].no, is_due, arg) == 0;
+    do
+        oldest = oldest_copies(cache, p->infos, count);
+    while (oldest && keep_after_all(cache, oldest));
+    given = oldest && clear_one(cache, oldest->no, is_due, arg) == 0;
     fb_mutex_unlock(&cache->admit_lock);
     return given;
 }
